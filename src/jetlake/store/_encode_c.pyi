@@ -1,0 +1,1 @@
+from jetlake.store._encode_py import *

@@ -1,0 +1,82 @@
+"""Encode a batch of messages, compiled. `_encode_py.py` is the reference."""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+from jetlake import ops as _ops
+from jetlake.ops cimport PubOp
+from jetlake.store import format
+from jetlake.store._encode_py import _check_door, _problem
+from jetlake.store._record_c cimport put, size_of
+from jetlake.store._subject_table_c cimport SubjectTable
+
+cdef Py_ssize_t OP_WORDS = _ops.OP_WORDS
+cdef uint32_t OP_SPECIAL = _ops.OP_SPECIAL
+cdef uint32_t OP_MSG_ID = _ops.OP_MSG_ID
+cdef uint8_t MSG_ID = format.MSG_ID
+cdef uint32_t SUBJECT_SIZE_MAX = format.SUBJECT_SIZE_MAX
+cdef uint32_t HEADERS_SIZE_MAX = format.HEADERS_SIZE_MAX
+cdef uint32_t PAYLOAD_SIZE_MAX = format.PAYLOAD_SIZE_MAX
+assert sizeof(PubOp) == 4 * _ops.OP_WORDS
+
+
+cdef inline bint _lies_within(uint32_t start, uint32_t size, uint64_t end) noexcept nogil:
+    return start <= end and size <= end - start
+
+
+cdef inline bint _is_good(PubOp* op, uint64_t end) noexcept nogil:
+    return (_lies_within(op.subject_start, op.subject_size, end) and 0 < op.subject_size <= SUBJECT_SIZE_MAX
+            and _lies_within(op.headers_start, op.headers_size, end) and op.headers_size <= HEADERS_SIZE_MAX
+            and _lies_within(op.payload_start, op.payload_size, end) and op.payload_size <= PAYLOAD_SIZE_MAX)
+
+
+def encode_batch(data, ops, Py_ssize_t first, Py_ssize_t stop, chunk, uint64_t used, uint64_t base, offsets, ids,
+                 Py_ssize_t count, SubjectTable table not None, uint64_t seq, int64_t time_ns, uint64_t seed,
+                 uint64_t size_fixed, uint64_t size_headers, int64_t per_subject_max, list over not None):
+    """Encode operations first..stop-1 for as long as they fit; see `encode.py`."""
+    cdef const uint8_t[::1] view = data
+    cdef uint32_t[::1] op_words = ops, offset_out = offsets, id_out = ids
+    cdef uint8_t[::1] chunk_view = chunk
+    _check_door(data, ops, first, stop, chunk_view.shape[0], used, offset_out.shape[0], id_out.shape[0], count)
+    if first == stop or count == offset_out.shape[0] or used == <uint64_t>chunk_view.shape[0]:
+        return first, used, 0
+    cdef const uint8_t* source = &view[0] if view.shape[0] else NULL
+    cdef uint64_t source_size = view.shape[0], room = chunk_view.shape[0], size = 0, record_size
+    cdef uint8_t* out = &chunk_view[0]
+    cdef PubOp* op_list = <PubOp*>&op_words[0]
+    cdef PubOp* op
+    cdef Py_ssize_t done = first, count_max = offset_out.shape[0]
+    cdef int64_t slot
+    while done < stop and count < count_max:
+        op = op_list + done
+        if op.flags & OP_SPECIAL:
+            break
+        if not _is_good(op, source_size):
+            if done > first:  # what is done stands; the next call says what is wrong
+                break
+            raise _problem(source_size, ops[done * OP_WORDS:(done + 1) * OP_WORDS])
+        record_size = size_of(op.subject_size, op.headers_size, op.payload_size, False)
+        if record_size > room - used:
+            break
+        slot = <int64_t>op.slot - 1
+        if slot < 0 or not table.holds_c(<uint32_t>slot, source + op.subject_start, op.subject_size):
+            slot = table.intern_c(source + op.subject_start, op.subject_size)
+            if slot < 0:
+                if done > first:
+                    break
+                raise MemoryError
+            op.slot = <uint32_t>slot + 1
+        table.add_c(<uint32_t>slot, seq)
+        if per_subject_max > 0 and table.count_c(<uint32_t>slot) == <uint64_t>per_subject_max + 1:
+            over.append(slot)
+        offset_out[count] = <uint32_t>(base + used)
+        id_out[count] = <uint32_t>slot
+        used += put(out + used, MSG_ID if op.flags & OP_MSG_ID else 0, source + op.subject_start, op.subject_size,
+                    source + op.headers_start, op.headers_size, source + op.payload_start, op.payload_size, seq,
+                    time_ns, 0, seed)
+        size += size_fixed + op.subject_size + op.payload_size
+        if op.headers_size:
+            size += size_headers + op.headers_size
+        count += 1
+        seq += 1
+        done += 1
+    return done, used, size

@@ -1,0 +1,97 @@
+"""Encode a batch of messages, in Python: the reference of `_encode_c.pyx`. `encode.py` says what it is for."""
+
+from __future__ import annotations
+
+from array import array
+
+from jetlake.errors import BadRequest, MessageTooLarge
+from jetlake.ops import OP_MSG_ID, OP_SPECIAL, OP_WORDS
+from jetlake.store._record_py import Record, check_sizes, encode
+from jetlake.store._subject_table_py import SubjectTable
+from jetlake.store.format import MSG_ID, Buffer
+
+
+def encode_batch(
+    data: Buffer,
+    ops: array[int],
+    first: int,
+    stop: int,
+    chunk: bytearray,
+    used: int,
+    base: int,
+    offsets: array[int],
+    ids: array[int],
+    count: int,
+    table: SubjectTable,
+    seq: int,
+    time_ns: int,
+    seed: int,
+    size_fixed: int,
+    size_headers: int,
+    per_subject_max: int,
+    over: list[int],
+) -> tuple[int, int, int]:
+    """Encode operations first..stop-1 for as long as they fit; see `encode.py`."""
+    _check_door(data, ops, first, stop, len(chunk), used, len(offsets), len(ids), count)
+    size = 0
+    done = first
+    while done < stop and count < len(offsets):
+        op = ops[done * OP_WORDS : (done + 1) * OP_WORDS]
+        subject_at, subject_size, _, _, headers_at, headers_size, payload_at, payload_size, _, flags = op
+        if flags & OP_SPECIAL:
+            break
+        problem = _problem(len(data), op)
+        if problem is not None:
+            if done > first:  # what is done stands; the next call says what is wrong
+                break
+            raise problem
+        subject = bytes(data[subject_at : subject_at + subject_size])
+        headers = bytes(data[headers_at : headers_at + headers_size])
+        payload = bytes(data[payload_at : payload_at + payload_size])
+        record = encode(Record(MSG_ID if flags & OP_MSG_ID else 0, subject, headers, payload, seq, time_ns), seed)
+        if len(record) > len(chunk) - used:
+            break
+        slot = table.intern(subject)
+        table.add(slot, seq)
+        ops[done * OP_WORDS + 8] = slot + 1
+        if per_subject_max > 0 and table.count(slot) == per_subject_max + 1:
+            over.append(slot)
+        offsets[count], ids[count] = base + used, slot
+        chunk[used : used + len(record)] = record
+        used += len(record)
+        size += size_fixed + subject_size + payload_size + (size_headers + headers_size if headers_size else 0)
+        count += 1
+        seq += 1
+        done += 1
+    return done, used, size
+
+
+def _problem(data_size: int, op: array[int]) -> Exception | None:
+    """Why no record can be made of an operation."""
+    for start, size in (op[0:2], op[4:6], op[6:8]):
+        if start > data_size or size > data_size - start:
+            return IndexError("operation reaches beyond the buffer")
+    if not op[1]:
+        return BadRequest("the subject is empty")
+    try:
+        check_sizes(op[1], op[5], op[7])
+    except MessageTooLarge as error:
+        return error
+    return None
+
+
+def _check_door(
+    data: Buffer,
+    ops: array[int],
+    first: int,
+    stop: int,
+    chunk_size: int,
+    used: int,
+    offsets_size: int,
+    ids_size: int,
+    count: int,
+) -> None:
+    if not 0 <= first <= stop <= len(ops) // OP_WORDS:
+        raise IndexError(f"operations {first}..{stop} of {len(ops) // OP_WORDS}")
+    if not 0 <= used <= chunk_size or not 0 <= count <= offsets_size or ids_size < offsets_size:
+        raise IndexError("chunk or index has no such place")

@@ -1,0 +1,1 @@
+from jetlake.store._record_py import *

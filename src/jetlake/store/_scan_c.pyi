@@ -1,0 +1,1 @@
+from jetlake.store._scan_py import *

@@ -1,0 +1,138 @@
+"""Walk the records of a block, compiled. `_scan_py.py` is the reference."""
+
+from cpython cimport array
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+
+from array import array as make_array
+
+from jetlake.store import format
+from jetlake.store._record_c cimport Parts, is_message, is_sound, load64, parse
+from jetlake.store._scan_py import Scan
+from jetlake.store._subject_table_c cimport SubjectTable
+
+cdef uint8_t SKIP = format.SKIP
+cdef uint8_t ERASED = format.ERASED
+cdef uint8_t EXPIRES = format.EXPIRES
+cdef uint64_t SPAN_MAX = format.BLOCK_SEQ_SPAN_MAX
+cdef uint64_t RECORD_SIZE_MIN = format.RECORD_SIZE_MIN
+
+cdef array.array _U32 = make_array("I")
+cdef array.array _U64 = make_array("Q")
+
+
+cdef bint _varint(const uint8_t* data, uint64_t start, uint64_t end, uint64_t* value) noexcept nogil:
+    """Read a varint of at most ten bytes that fits into 64 bits."""
+    cdef int shift = 0
+    value[0] = 0
+    while start < end and shift < 70:
+        if shift == 63 and data[start] > 1:
+            return False
+        value[0] |= <uint64_t>(data[start] & 0x7F) << shift
+        if data[start] < 0x80:
+            return True
+        start += 1
+        shift += 7
+    return False
+
+
+cdef bint _is_sound_here(const uint8_t* data, uint64_t offset, uint64_t end, uint64_t seed, uint64_t prev_seq,
+                         Parts* parts, uint64_t* last_seq) noexcept nogil:
+    """Is there a sound record at `offset` whose sequence can follow `prev_seq`?"""
+    cdef uint64_t count
+    cdef bint takes_seq
+    if parse(data, offset, end, parts) != NULL:
+        return False
+    takes_seq = is_message(parts) or parts.flags & (SKIP | ERASED)
+    # Unsigned: a sequence at or below prev_seq wraps around to a huge distance.
+    if takes_seq and parts.seq - prev_seq - 1 >= SPAN_MAX:
+        return False
+    if is_message(parts) and not parts.subject_size:
+        return False
+    if not is_sound(data, offset, parts, seed):
+        return False
+    last_seq[0] = parts.seq if takes_seq else prev_seq
+    if parts.flags & SKIP:
+        if not _varint(data, parts.payload_start, parts.payload_start + parts.payload_size, &count):
+            return False
+        last_seq[0] += count - 1
+    return True
+
+
+def scan(data, Py_ssize_t start, Py_ssize_t end, uint64_t seed, uint64_t prev_seq, SubjectTable table not None,
+         uint64_t size_fixed, uint64_t size_headers):
+    """Every sound record of data[start:end], counting messages into the table; see `scan.py`."""
+    cdef const uint8_t[::1] view = data
+    if not 0 <= start <= end <= view.shape[0]:
+        raise IndexError(f"scan range {start}..{end} of {view.shape[0]} bytes")
+    cdef const uint8_t* base = &view[0] if view.shape[0] else NULL
+    cdef Py_ssize_t room = (end - start) // RECORD_SIZE_MIN
+    cdef array.array offsets = array.clone(_U32, room, zero=False)
+    cdef array.array ids = array.clone(_U32, room, zero=False)
+    cdef array.array seqs = array.clone(_U64, room, zero=False)
+    cdef uint32_t* offset_out = offsets.data.as_uints
+    cdef uint32_t* id_out = ids.data.as_uints
+    cdef uint64_t* seq_out = <uint64_t*>seqs.data.as_voidptr
+    cdef Py_ssize_t count = 0
+    cdef uint64_t offset = start, sound_end = start, stop = end, last_seq = 0, last_hash = 0, size = 0
+    cdef int64_t slot, time_ns_min = 2**63 - 1, time_ns_max = -2**63
+    cdef Parts parts
+    others, expiring, damage = [], [], []
+    while offset < stop:
+        if not _is_sound_here(base, offset, stop, seed, prev_seq, &parts, &last_seq):
+            offset += 1
+            continue
+        if offset > sound_end:
+            damage.append((sound_end, offset - sound_end))
+        if is_message(&parts):
+            slot = table.intern_c(base + parts.subject_start, parts.subject_size)
+            if slot < 0:
+                raise MemoryError
+            table.add_c(<uint32_t>slot, parts.seq)
+            offset_out[count] = <uint32_t>offset
+            id_out[count] = <uint32_t>slot
+            seq_out[count] = parts.seq
+            count += 1
+            size += size_fixed + parts.subject_size + parts.payload_size
+            if parts.headers_size:
+                size += size_headers + parts.headers_size
+            if parts.time_ns < time_ns_min:
+                time_ns_min = parts.time_ns
+            if parts.time_ns > time_ns_max:
+                time_ns_max = parts.time_ns
+            if parts.flags & EXPIRES:
+                expiring.append((parts.seq, parts.expires_ns))
+        else:
+            others.append(offset)
+        prev_seq = last_seq
+        last_hash = load64(base + parts.end - 8)
+        offset = sound_end = parts.end
+    # Copies, so that the room that was not needed is given back.
+    return Scan(offsets[:count], ids[:count], seqs[:count], others, expiring, damage, sound_end, prev_seq, last_hash,
+                size, time_ns_min, time_ns_max)
+
+
+def uncount(data, Py_ssize_t start, Py_ssize_t end, uint64_t seed, SubjectTable table not None, uint64_t size_fixed,
+            uint64_t size_headers, uint64_t count_max, uint64_t size_max):
+    """Take messages of data[start:end] out of the table; see `scan.py`. How many, and their size."""
+    cdef const uint8_t[::1] view = data
+    if not 0 <= start <= end <= view.shape[0]:
+        raise IndexError(f"scan range {start}..{end} of {view.shape[0]} bytes")
+    cdef const uint8_t* base = &view[0] if view.shape[0] else NULL
+    cdef uint64_t offset = start, stop = end, count = 0, size = 0
+    cdef int64_t slot
+    cdef Parts parts
+    while offset < stop and count < count_max and size < size_max:
+        if parse(base, offset, stop, &parts) != NULL or not is_sound(base, offset, &parts, seed):
+            break
+        offset = parts.end
+        if not is_message(&parts):
+            continue
+        slot = table.find_c(base + parts.subject_start, parts.subject_size)
+        if slot < 0:
+            break
+        table.remove_c(<uint32_t>slot, parts.seq)
+        size += size_fixed + parts.subject_size + parts.payload_size
+        if parts.headers_size:
+            size += size_headers + parts.headers_size
+        count += 1
+    return count, size

@@ -1,0 +1,134 @@
+"""Walk the records of a block, in Python: the reference of `_scan_c.pyx`. `scan.py` says what it is for."""
+
+from __future__ import annotations
+
+from array import array
+from typing import NamedTuple
+
+from jetlake.store._record_py import BadRecord, Record, decode, measure
+from jetlake.store._subject_table_py import SubjectTable
+from jetlake.store.format import BLOCK_SEQ_SPAN_MAX, ERASED, EXPIRES, NOT_MESSAGE, SKIP, TRAILER, Buffer
+from jetlake.store.varint import decode_varint
+
+
+class Scan(NamedTuple):
+    """What a walk over records found."""
+
+    offsets: array[int]  # u32: where each message starts
+    ids: array[int]  # u32: its subject's slot in the table
+    seqs: array[int]  # u64
+    others: list[int]  # offsets of the records that are not messages
+    expiring: list[tuple[int, int]]  # (seq, expires_ns)
+    damage: list[tuple[int, int]]  # (offset, size) of what lies unreadable between sound records
+    end: int  # after the last sound record
+    last_seq: int  # the highest sequence used, skipped ones included
+    last_hash: int  # of the last sound record, 0 when there is none
+    size: int  # of all messages, as JetStream counts it
+    time_ns_min: int
+    time_ns_max: int
+
+
+def scan(
+    data: Buffer,
+    start: int,
+    end: int,
+    seed: int,
+    prev_seq: int,
+    table: SubjectTable,
+    size_fixed: int,
+    size_headers: int,
+) -> Scan:
+    """Every sound record of data[start:end], counting messages into the table; see `scan.py`."""
+    if not 0 <= start <= end <= len(data):
+        raise IndexError(f"scan range {start}..{end} of {len(data)} bytes")
+    offsets, ids, seqs = array("I"), array("I"), array("Q")
+    others: list[int] = []
+    expiring: list[tuple[int, int]] = []
+    damage: list[tuple[int, int]] = []
+    last_hash = size = 0
+    time_ns_min, time_ns_max = 2**63 - 1, -(2**63)
+    offset = sound_end = start
+    while offset < end:
+        found = _sound_record(data, offset, end, seed, prev_seq)
+        if found is None:
+            offset += 1
+            continue
+        record, after, last_seq = found
+        if offset > sound_end:
+            damage.append((sound_end, offset - sound_end))
+        if record.is_message:
+            slot = table.intern(record.subject)
+            table.add(slot, record.seq)
+            offsets.append(offset)
+            ids.append(slot)
+            seqs.append(record.seq)
+            size += size_fixed + len(record.subject) + len(record.payload)
+            size += size_headers + len(record.headers) if record.headers else 0
+            time_ns_min, time_ns_max = min(time_ns_min, record.time_ns), max(time_ns_max, record.time_ns)
+            if record.flags & EXPIRES:
+                expiring.append((record.seq, record.expires_ns))
+        else:
+            others.append(offset)
+        prev_seq, last_hash = last_seq, int.from_bytes(data[after - 8 : after], "little")
+        offset = sound_end = after
+    return Scan(
+        offsets, ids, seqs, others, expiring, damage, sound_end, prev_seq, last_hash, size, time_ns_min, time_ns_max
+    )
+
+
+def _sound_record(data: Buffer, offset: int, end: int, seed: int, prev_seq: int) -> tuple[Record, int, int] | None:
+    """The record at `offset`, where it ends, and the last sequence used after it; None when it is not sound."""
+    try:
+        at = measure(data, offset, end)
+        seq = TRAILER.unpack_from(data, at.end - TRAILER.size)[0]
+        flags = data[offset]
+        if _takes_sequence(flags) and not 0 < seq - prev_seq <= BLOCK_SEQ_SPAN_MAX:
+            return None
+        record, after = decode(data, offset, end, seed)
+    except BadRecord:
+        return None
+    if record.is_message and not record.subject:
+        return None
+    last_seq = record.seq if _takes_sequence(flags) else prev_seq
+    if flags & SKIP:
+        try:
+            last_seq += decode_varint(record.payload, 0)[0] - 1
+        except ValueError:
+            return None
+    return record, after, last_seq
+
+
+def _takes_sequence(flags: int) -> bool:
+    return not flags & NOT_MESSAGE or bool(flags & (SKIP | ERASED))
+
+
+def uncount(
+    data: Buffer,
+    start: int,
+    end: int,
+    seed: int,
+    table: SubjectTable,
+    size_fixed: int,
+    size_headers: int,
+    count_max: int,
+    size_max: int,
+) -> tuple[int, int]:
+    """Take messages of data[start:end] out of the table; see `scan.py`. How many, and their size."""
+    if not 0 <= start <= end <= len(data):
+        raise IndexError(f"scan range {start}..{end} of {len(data)} bytes")
+    count = size = 0
+    while start < end and count < count_max and size < size_max:
+        try:
+            record, start = decode(data, start, end, seed)
+        except BadRecord:
+            break
+        if not record.is_message:
+            continue
+        slot = table.find(record.subject)
+        if slot < 0:
+            break
+        table.remove(slot, record.seq)
+        size += size_fixed + len(record.subject) + len(record.payload)
+        size += size_headers + len(record.headers) if record.headers else 0
+        count += 1
+    return count, size

@@ -1,0 +1,1 @@
+from jetlake.store._subject_filter_py import *

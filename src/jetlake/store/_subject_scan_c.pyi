@@ -1,0 +1,1 @@
+from jetlake.store._subject_scan_py import *

@@ -1,0 +1,1 @@
+from jetlake.store._summary_py import *

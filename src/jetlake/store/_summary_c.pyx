@@ -1,0 +1,132 @@
+"""Subject summaries of sidecars, compiled. `_summary_py.py` is the reference."""
+
+from cpython cimport array
+from cpython.bytearray cimport PyByteArray_AS_STRING
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+
+from array import array as make_array
+
+from jetlake.store import format
+from jetlake.store._subject_table_c cimport Entry, SubjectTable
+
+cdef uint32_t NO_ID = format.NO_ID
+cdef array.array _U32 = make_array("I")
+
+
+cdef inline const uint8_t* subject_of(Entry* entry) noexcept nogil:
+    """A subject's bytes follow its entry in the same allocation."""
+    return <const uint8_t*>(entry + 1)
+
+
+def localize(SubjectTable table not None, ids, seqs, uint64_t base_seq):
+    """Give the subjects behind `ids` slots in a table of their own; see `summary.py`."""
+    cdef const uint32_t[::1] id_view = ids
+    cdef const uint32_t[::1] seq_view = seqs
+    cdef Py_ssize_t count = id_view.shape[0], position
+    cdef uint32_t limit = table.slot_count, slot
+    cdef Entry* entry
+    cdef int64_t fresh
+    cdef SubjectTable local = SubjectTable()
+    cdef array.array local_ids = array.clone(_U32, count, zero=False)
+    cdef uint32_t* out = local_ids.data.as_uints
+    if seq_view is not None and seq_view.shape[0] < count:
+        raise IndexError("fewer sequences than ids")
+    cdef uint32_t* slots = <uint32_t*>malloc(4 * (limit + 1))
+    if slots == NULL:
+        raise MemoryError
+    memset(slots, 0xFF, 4 * (limit + 1))
+    try:
+        for position in range(count):
+            slot = id_view[position]
+            if slot == NO_ID:
+                out[position] = NO_ID
+                continue
+            if slot >= limit:
+                raise IndexError(f"no slot {slot}")
+            if slots[slot] == NO_ID:
+                entry = table.live_c(slot)
+                if entry == NULL:
+                    raise IndexError(f"slot {slot} holds no message")
+                fresh = local.intern_c(subject_of(entry), entry.size)
+                if fresh < 0:
+                    raise MemoryError
+                slots[slot] = <uint32_t>fresh
+            out[position] = slots[slot]
+            local.add_c(slots[slot], base_seq + (position if seq_view is None else seq_view[position]))
+    finally:
+        free(slots)
+    return local, local_ids
+
+
+cdef inline Py_ssize_t _put_varint(uint8_t* out, uint64_t value) noexcept nogil:
+    cdef Py_ssize_t size = 0
+    while value >= 0x80:
+        out[size] = <uint8_t>(value | 0x80)
+        value >>= 7
+        size += 1
+    out[size] = <uint8_t>value
+    return size + 1
+
+
+def encode_subjects(SubjectTable table not None, uint64_t base_seq):
+    """The live entries of a table whose slots are 0..n-1."""
+    cdef uint32_t limit = table.slot_count, slot
+    cdef Py_ssize_t room = 10, at
+    cdef Entry* entry
+    for slot in range(limit):
+        entry = table.live_c(slot)
+        if entry == NULL:
+            raise IndexError(f"slot {slot} holds no message")
+        room += entry.size + 40
+    out = bytearray(room)
+    cdef uint8_t* base = <uint8_t*>PyByteArray_AS_STRING(out)
+    at = _put_varint(base, limit)
+    for slot in range(limit):
+        entry = table.live_c(slot)
+        at += _put_varint(base + at, entry.size)
+        memcpy(base + at, subject_of(entry), entry.size)
+        at += entry.size
+        at += _put_varint(base + at, entry.count)
+        at += _put_varint(base + at, entry.first - base_seq)
+        at += _put_varint(base + at, entry.last - entry.first)
+    return bytes(memoryview(out)[:at])
+
+
+cdef Py_ssize_t _get_varint(const uint8_t* data, Py_ssize_t offset, Py_ssize_t end, uint64_t* value) except -1:
+    cdef int shift = 0
+    value[0] = 0
+    while offset < end and shift < 70:
+        if shift == 63 and data[offset] > 1:
+            break
+        value[0] |= <uint64_t>(data[offset] & 0x7F) << shift
+        offset += 1
+        if data[offset - 1] < 0x80:
+            return offset
+        shift += 7
+    raise ValueError("subject summary is cut off")
+
+
+def merge_subjects(data, Py_ssize_t offset, Py_ssize_t end, uint64_t base_seq, SubjectTable table not None):
+    """Count encoded subjects into a table; the offset after them."""
+    cdef const uint8_t[::1] view = data
+    if not 0 <= offset <= end <= view.shape[0]:
+        raise IndexError(f"summary range {offset}..{end} of {view.shape[0]} bytes")
+    cdef const uint8_t* base = &view[0] if view.shape[0] else NULL
+    cdef uint64_t count, size, messages, first, span
+    cdef int64_t slot
+    offset = _get_varint(base, offset, end, &count)
+    while count:
+        count -= 1
+        offset = _get_varint(base, offset, end, &size)
+        if size > <uint64_t>(end - offset) or not size:
+            raise ValueError("subject summary is cut off")
+        slot = table.intern_c(base + offset, size)
+        if slot < 0:
+            raise ValueError("subject summary names a subject that is too long")
+        offset = _get_varint(base, offset + size, end, &messages)
+        offset = _get_varint(base, offset, end, &first)
+        offset = _get_varint(base, offset, end, &span)
+        table.add_many(<uint32_t>slot, messages, base_seq + first, base_seq + first + span, 0)
+    return offset

@@ -1,0 +1,237 @@
+"""MsgBlock: one block of a stream in memory: what it holds, where each message lies, and its bytes not yet on disk.
+
+Body bytes are staged in *chunks*: fixed-size buffers that the kernels encode into and readers read from, so that a
+recent message never touches the disk. A file's block hands chunks to the disk in order and then keeps only the last
+few as a read cache; a memory block keeps them all.
+
+    body:   0 ............ written_size ............ body_size
+            on disk (synced up to synced_size)       staged in chunks only
+
+What is always true
+    synced_size <= written_size <= body_size
+    live messages are the sequences of [first_seq, last_seq] that are not in `gone`
+    the index knows every message record of the body, gone ones included, in ascending order
+    a sealed block's body never changes
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
+
+from jetlake.store.format import BlockHeader
+from jetlake.store.record import Record, decode
+from jetlake.store.removal import RemovalGroup
+from jetlake.store.sequence_set import SequenceSet
+from jetlake.store.subject_table import SubjectTable
+
+CHUNK_SIZE_MIN = 4 * 1024
+CHUNK_SIZE_MAX = 1024 * 1024
+# Written chunks that stay in memory to serve reads of recent messages.
+CACHED_CHUNKS_MAX = 2
+_INDEX_GROWTH_MIN = 64
+
+
+class Chunk:
+    """A piece of a block's body in memory."""
+
+    __slots__ = ("base", "data", "used")
+
+    def __init__(self, base: int, size: int) -> None:
+        self.base, self.data, self.used = base, bytearray(size), 0
+
+    @property
+    def end(self) -> int:
+        return self.base + self.used
+
+
+class BlockIndex:
+    """Where each message of a block starts, and its subject.
+
+    `offsets` and `ids` may be longer than `count`: the rest is room to grow. `ids` are slots of `table`, which is the
+    whole stream's for the block being written to, and the block's own for one read from a sidecar.
+    """
+
+    __slots__ = ("base_seq", "count", "ids", "offsets", "seqs", "table")
+
+    def __init__(self, table: SubjectTable, base_seq: int = 0) -> None:
+        self.table, self.base_seq, self.count = table, base_seq, 0
+        self.offsets, self.ids = array("I"), array("I")
+        # Distances of sequences from base_seq; None while message i simply has the sequence base_seq + i.
+        self.seqs: array[int] | None = None
+
+    def reserve(self, count: int) -> None:
+        """Make room for so many more messages."""
+        missing = self.count + count - len(self.offsets)
+        if missing > 0:
+            more = array("I", bytes(4 * max(missing, len(self.offsets) // 2, _INDEX_GROWTH_MIN)))
+            self.offsets.extend(more)
+            self.ids.extend(more)
+
+    def note_seqs(self, seq: int, count: int) -> None:
+        """The next `count` messages have sequences from `seq` on. Call before `count` is raised."""
+        if not self.count and self.seqs is None:
+            self.base_seq = seq
+        elif self.seqs is None and seq != self.base_seq + self.count:
+            self.seqs = array("I", range(self.count))
+        if self.seqs is not None:
+            self.seqs.extend(range(seq - self.base_seq, seq - self.base_seq + count))
+
+    def add(self, seq: int, offset: int, slot: int) -> None:
+        """Append one message."""
+        self.reserve(1)
+        self.note_seqs(seq, 1)
+        self.offsets[self.count], self.ids[self.count] = offset, slot
+        self.count += 1
+
+    def position(self, seq: int) -> int:
+        """Which message has this sequence; -1 when none."""
+        position = self.position_from(seq)
+        return position if position < self.count and self.seq(position) == seq else -1
+
+    def position_from(self, seq: int) -> int:
+        """The first message whose sequence is `seq` or higher; `count` when there is none."""
+        distance = seq - self.base_seq
+        if distance <= 0:
+            return 0
+        if self.seqs is None:
+            return min(distance, self.count)
+        return bisect_left(self.seqs, distance)
+
+    def seq(self, position: int) -> int:
+        return self.base_seq + (position if self.seqs is None else self.seqs[position])
+
+    def end(self, position: int, body_size: int) -> int:
+        """An offset at or after the end of a message's record, and at or before the next message."""
+        return self.offsets[position + 1] if position + 1 < self.count else body_size
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory held."""
+        words = len(self.offsets) + len(self.ids) + (len(self.seqs) if self.seqs is not None else 0)
+        return 4 * words
+
+
+class MsgBlock:
+    """One block of a stream."""
+
+    def __init__(self, header: BlockHeader, path: str = "") -> None:
+        self.header, self.path = header, path
+        self.first_seq, self.last_seq = header.first_seq, header.first_seq - 1
+        self.gone = SequenceSet()
+        self.lost = SequenceSet()  # of the gone ones, those taken by damage
+        self.size = 0  # of the live messages, as JetStream counts it
+        self.time_ns_min, self.time_ns_max = 2**63 - 1, -(2**63)
+        self.index: BlockIndex | None = None
+        self.chunks: list[Chunk] = []
+        self.body_size = self.written_size = self.synced_size = 0
+        self.last_hash = 0
+        self.sealed = False
+        self.groups: list[RemovalGroup] = []  # tombstones in this block that speak of earlier blocks, or of none
+        self.floor_seq = header.floor_seq
+        self.expiring: list[tuple[int, int]] = []
+        self.read_body: Callable[[int, int], bytes] = _nothing_on_disk
+
+    @property
+    def id(self) -> int:
+        return self.header.block_id
+
+    @property
+    def seed(self) -> int:
+        return self.header.hash_seed
+
+    @property
+    def message_count(self) -> int:
+        """Live messages."""
+        return self.last_seq - self.first_seq + 1 - self.gone.count
+
+    @property
+    def deleted_count(self) -> int:
+        """Sequences of this block that hold no message any more."""
+        return self.gone.count
+
+    @property
+    def pending_size(self) -> int:
+        """Bytes not yet handed to the disk."""
+        return self.body_size - self.written_size
+
+    def is_live(self, seq: int) -> bool:
+        return self.first_seq <= seq <= self.last_seq and seq not in self.gone
+
+    def next_live(self, seq: int) -> int | None:
+        """The first live sequence at or after `seq` in this block."""
+        seq = self.gone.next_missing(max(seq, self.first_seq))
+        return seq if seq <= self.last_seq else None
+
+    def prev_live(self, seq: int) -> int | None:
+        """The last live sequence at or before `seq` in this block."""
+        seq = self.gone.prev_missing(min(seq, self.last_seq))
+        return seq if seq >= self.first_seq else None
+
+    def live_runs(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """The live sequences between two, as inclusive ranges."""
+        return self.gone.gaps(max(first, self.first_seq), min(last, self.last_seq))
+
+    def room(self, size: int) -> Chunk:
+        """The chunk to encode the next `size` bytes into, with what is staged in it so far."""
+        last = self.chunks[-1] if self.chunks else None
+        if last is None or size > len(last.data) - last.used:
+            grown = 2 * len(last.data) if last else CHUNK_SIZE_MIN
+            last = Chunk(self.body_size, max(size, min(grown, CHUNK_SIZE_MAX)))
+            self.chunks.append(last)
+        return last
+
+    def stage(self, record: bytes) -> int:
+        """Append one encoded record; its offset."""
+        chunk = self.room(len(record))
+        chunk.data[chunk.used : chunk.used + len(record)] = record
+        self.advance(chunk, chunk.used + len(record))
+        return self.body_size - len(record)
+
+    def advance(self, chunk: Chunk, used: int) -> None:
+        """Records were encoded into the last chunk up to `used`."""
+        chunk.used = used
+        self.body_size = chunk.end
+        self.last_hash = int.from_bytes(chunk.data[used - 8 : used], "little")
+
+    def pending(self) -> list[memoryview]:
+        """The staged bytes that the disk has not been given, in order."""
+        views = []
+        for chunk in self.chunks:
+            if chunk.end > self.written_size:
+                start = max(self.written_size - chunk.base, 0)
+                views.append(memoryview(chunk.data)[start : chunk.used])
+        return views
+
+    def trim_chunks(self, keep: int = CACHED_CHUNKS_MAX) -> None:
+        """Let go of chunks that are on disk, but for the newest few."""
+        while len(self.chunks) > keep and self.chunks[0].end <= self.written_size:
+            del self.chunks[0]
+
+    def read(self, start: int, end: int) -> bytes:
+        """Bytes start..end-1 of the body, from memory or from disk."""
+        if self.chunks and start >= self.chunks[0].base:
+            place = bisect_right(self.chunks, start, key=_chunk_base) - 1
+            chunk = self.chunks[place]
+            if end <= chunk.end:
+                return bytes(memoryview(chunk.data)[start - chunk.base : end - chunk.base])
+            parts = [self.read(start, chunk.end), self.read(chunk.end, end)]
+            return b"".join(parts)
+        if self.chunks and end > self.chunks[0].base:
+            return self.read_body(start, self.chunks[0].base) + self.read(self.chunks[0].base, end)
+        return self.read_body(start, end)
+
+    def record(self, index: BlockIndex, position: int) -> Record:
+        """Decode the message at a position of the index; BadRecord when its bytes are damaged."""
+        start = index.offsets[position]
+        data = self.read(start, index.end(position, self.body_size))
+        return decode(data, 0, len(data), self.seed)[0]
+
+
+def _chunk_base(chunk: Chunk) -> int:
+    return chunk.base
+
+
+def _nothing_on_disk(start: int, end: int) -> bytes:
+    raise AssertionError(f"bytes {start}..{end} are neither in memory nor on disk")

@@ -1,0 +1,199 @@
+"""A block's file: its header, and the body in plain or in frames. `format.py` has the layout.
+
+Readers and writers speak of plain body offsets; only this module knows that a body may be compressed and encrypted.
+A frame holds whole records, so that damage to one costs no record of another.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from jetlake.errors import CorruptBlock, WrongKey
+from jetlake.store.envelope import Cipher, Compression, Envelope, EnvelopeError, KeySource, block_key, key_check
+from jetlake.store.files import File, Files
+from jetlake.store.format import (
+    BODY_SIZE_MAX,
+    FRAME_HEAD,
+    FRAME_HEAD_SIZE,
+    FRAME_MAGIC,
+    FRAME_TAIL_SIZE,
+    HEADER_SIZE,
+    BlockHeader,
+    decode_header,
+    hash64,
+)
+
+FRAME_SIZE_TARGET = 256 * 1024
+_DECODED_FRAMES_MAX = 4
+
+
+class Frame(NamedTuple):
+    """Where a frame lies in the plain body and in the file."""
+
+    plain_offset: int
+    plain_size: int
+    file_offset: int
+    stored_size: int
+
+    @property
+    def file_end(self) -> int:
+        return self.file_offset + FRAME_HEAD_SIZE + self.stored_size + FRAME_TAIL_SIZE
+
+
+class BlockFile:
+    """The file of one block."""
+
+    def __init__(self, files: Files, path: str, header: BlockHeader, envelope: Envelope) -> None:
+        self.files, self.path, self.header, self.envelope = files, path, header, envelope
+        self.frames: list[Frame] = []
+        self.file_size = HEADER_SIZE  # where the next bytes go
+        self._file: File | None = None
+        self._decoded: OrderedDict[int, bytes] = OrderedDict()
+
+    @property
+    def file(self) -> File:
+        """The open file; opened again after `release`."""
+        if self._file is None:
+            self._file = self.files.open(self.path, write=True)
+        return self._file
+
+    def create(self) -> None:
+        """Make the file, with its header. Its name is durable once the directory is synced."""
+        self._file = self.files.open(self.path, create=True)
+        self._file.pwrite(0, self.header.encode())
+
+    def release(self) -> None:
+        """Give the descriptor back; the next use opens the file again."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+        self._decoded.clear()
+
+    def append(self, parts: Sequence[memoryview], plain_offset: int, cuts: Sequence[int], last_seq: int) -> None:
+        """Write body bytes from `plain_offset` on. `cuts` are the offsets at which a frame must end."""
+        if self.envelope.is_plain:
+            self.file.pwritev(HEADER_SIZE + plain_offset, parts)
+            self.file_size = HEADER_SIZE + plain_offset + sum(len(part) for part in parts)
+            return
+        plain = memoryview(b"".join(parts))
+        start = 0
+        frames, encoded, at = [], [], self.file_size
+        for cut in cuts:
+            piece = plain[start : cut - plain_offset]
+            data = encode_frame(self.envelope, piece, plain_offset + start, last_seq, self.header.hash_seed)
+            frames.append(Frame(plain_offset + start, len(piece), at, len(data) - FRAME_HEAD_SIZE - FRAME_TAIL_SIZE))
+            encoded.append(data)
+            at += len(data)
+            start += len(piece)
+        assert start == len(plain), "the last cut is the end"
+        self.file.pwritev(self.file_size, encoded)
+        self.frames += frames
+        self.file_size = at
+
+    def read(self, start: int, end: int) -> bytes:
+        """Body bytes start..end-1; CorruptBlock when they cannot be had."""
+        if self.envelope.is_plain:
+            data = self.file.pread(HEADER_SIZE + start, end - start)
+            if len(data) < end - start:
+                raise CorruptBlock(self.path, HEADER_SIZE + start, f"{end - start} bytes wanted, {len(data)} there")
+            return data
+        parts = []
+        place = max(bisect_right(self.frames, start, key=lambda frame: frame.plain_offset) - 1, 0)
+        for frame in self.frames[place:]:
+            if frame.plain_offset >= end:
+                break
+            plain = self._plain(frame)
+            parts.append(plain[max(start - frame.plain_offset, 0) : end - frame.plain_offset])
+        data = b"".join(parts)
+        if len(data) < end - start:
+            raise CorruptBlock(self.path, start, f"{end - start} bytes wanted, {len(data)} in readable frames")
+        return data
+
+    def _plain(self, frame: Frame) -> bytes:
+        plain = self._decoded.get(frame.plain_offset)
+        if plain is None:
+            data = self.file.pread(frame.file_offset, frame.file_end - frame.file_offset)
+            found = open_frame(self.envelope, data, 0, self.header.hash_seed)
+            if isinstance(found, str):
+                raise CorruptBlock(self.path, frame.file_offset, found)
+            plain = self._decoded[frame.plain_offset] = found[1]
+            if len(self._decoded) > _DECODED_FRAMES_MAX:
+                self._decoded.popitem(last=False)
+        return plain
+
+
+def frame_cuts(offsets: Sequence[int], count: int, start: int, end: int) -> list[int]:
+    """Where to end frames between two body offsets: in front of a message, at the target size or sooner."""
+    cuts = []
+    while start < end:
+        place = bisect_right(offsets, start + FRAME_SIZE_TARGET, 0, count)
+        cut = offsets[place - 1] if place else start
+        if cut <= start:  # one record is larger than a frame should be: it gets one of its own
+            cut = offsets[place] if place < count else end
+        start = end if end - start <= FRAME_SIZE_TARGET else min(cut, end)
+        cuts.append(start)
+    return cuts
+
+
+def encode_frame(envelope: Envelope, plain: memoryview | bytes, plain_offset: int, last_seq: int, seed: int) -> bytes:
+    """The bytes of a frame."""
+    nonce_and_tag = envelope.seal(plain, FRAME_HEAD.pack(FRAME_MAGIC, plain_offset, len(plain), 0))
+    head = FRAME_HEAD.pack(FRAME_MAGIC, plain_offset, len(plain), len(nonce_and_tag))
+    head += hash64(head, seed).to_bytes(8, "little")
+    data = head + nonce_and_tag + last_seq.to_bytes(8, "little")
+    return data + hash64(data, seed).to_bytes(8, "little")
+
+
+def open_frame(envelope: Envelope, data: bytes, start: int, seed: int) -> tuple[Frame, bytes] | str:
+    """The frame at `start` and its plain bytes, or what is wrong with it."""
+    frame = frame_at(data, start, seed)
+    if frame is None:
+        return "frame header is damaged"
+    if frame.file_end > len(data):
+        return f"frame says {frame.file_end - start} bytes, {len(data) - start} remain"
+    stored_hash = int.from_bytes(data[frame.file_end - 8 : frame.file_end], "little")
+    if hash64(memoryview(data)[start : frame.file_end - 8], seed) != stored_hash:
+        return "frame checksum does not match"
+    stored = memoryview(data)[start + FRAME_HEAD_SIZE : frame.file_end - FRAME_TAIL_SIZE]
+    aad = FRAME_HEAD.pack(FRAME_MAGIC, frame.plain_offset, frame.plain_size, 0)
+    try:
+        return frame, envelope.open(stored, aad, frame.plain_size)
+    except EnvelopeError as error:
+        return str(error)
+
+
+def frame_at(data: bytes, start: int, seed: int) -> Frame | None:
+    """The head of a frame, when there is a sound one at `start`."""
+    head = data[start : start + FRAME_HEAD_SIZE]
+    if len(head) < FRAME_HEAD_SIZE or int.from_bytes(head[-8:], "little") != hash64(head[:-8], seed):
+        return None
+    magic, plain_offset, plain_size, stored_size = FRAME_HEAD.unpack_from(head)
+    if magic != FRAME_MAGIC or plain_size > BODY_SIZE_MAX - plain_offset:
+        return None
+    return Frame(plain_offset, plain_size, start, stored_size)
+
+
+def read_header(files: Files, path: str) -> BlockHeader | None:
+    """The header of a block file; None when both copies are damaged or missing."""
+    with files.open(path) as file:
+        try:
+            return decode_header(file.pread(0, HEADER_SIZE))
+        except ValueError as error:
+            raise CorruptBlock(path, 0, str(error)) from error
+
+
+def envelope_of(header: BlockHeader, keys: Sequence[KeySource], path: str) -> Envelope:
+    """How a block's frames are sealed; WrongKey when none of the keys is its key."""
+    cipher, compression = Cipher(header.cipher), Compression(header.compression)
+    if cipher is Cipher.NONE:
+        return Envelope(compression, cipher, None)
+    if not keys:
+        raise WrongKey(path, "is encrypted, and no key was given")
+    for source in keys:
+        key = block_key(source.master(header.store_salt), header.block_salt)
+        if key_check(key) == header.key_check:
+            return Envelope(compression, cipher, key)
+    raise WrongKey(path, "is encrypted with another key")

@@ -1,0 +1,226 @@
+"""Read a whole block and work out what it says: the slow, sure way to know a block, and the definition of its sidecar.
+
+`read_body` assembles the plain body; frames that cannot be opened leave zeros, which no scan takes for a record.
+`scan_block` walks its records and fills in a MsgBlock. Sequences inside the block's range that no record accounts for
+are *holes*: lost, unless something outside the block explains them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from jetlake.store.block import BlockIndex, MsgBlock
+from jetlake.store.block_file import BlockFile, Frame, frame_at, open_frame
+from jetlake.store.format import (
+    ERASED,
+    FLOOR,
+    FRAME_MAGIC,
+    FRAME_TAIL_SIZE,
+    HEADER_SIZE,
+    RECORD_SIZE_MIN,
+    SKIP,
+    TOMBSTONE,
+    TRAILER,
+)
+from jetlake.store.record import BadRecord, decode, measure
+from jetlake.store.removal import ERASE, LOST, RemovalGroup, decode_group
+from jetlake.store.scan import Scan, scan, uncount
+from jetlake.store.sequence_set import SequenceSet
+from jetlake.store.subject_table import SubjectTable
+from jetlake.store.varint import decode_varint
+
+# A damaged end is believed to have used a sequence only if that is at most so far ahead.
+_TAIL_SEQS_MAX = 1 << 20
+
+
+class Body(NamedTuple):
+    """The plain body of a block file."""
+
+    data: bytes
+    frames: list[Frame]
+    file_size: int
+    file_end: int  # after the last sound frame; the end of the file where there are no frames
+    tail: bytes  # what follows the last sound frame
+    damage: list[str]  # unreadable frames, in words
+
+
+class BlockScan(NamedTuple):
+    """What a scan found beside what it filled into the block."""
+
+    erases: list[RemovalGroup]
+    damage: list[str]
+    torn_size: int  # bytes of an unfinished write at the end, to be cut off
+    records: Scan
+
+
+def read_body(file: BlockFile) -> Body:
+    """The whole body, as far as it can be read."""
+    file_size = file.file.size()
+    data = file.file.pread(HEADER_SIZE, max(file_size - HEADER_SIZE, 0))
+    if file.envelope.is_plain:
+        return Body(data, [], file_size, file_size, b"", [])
+    plain, frames, damage = bytearray(), list[Frame](), list[str]()
+    offset = sound_end = 0
+    while offset < len(data):
+        found = open_frame(file.envelope, data, offset, file.header.hash_seed)
+        if isinstance(found, str):
+            offset = _next_frame(data, offset + 1, file.header.hash_seed)
+            continue
+        if offset > sound_end:
+            damage.append(f"{offset - sound_end} bytes at offset {HEADER_SIZE + sound_end} are not a sound frame")
+        frame, piece = found
+        plain.extend(bytes(max(frame.plain_offset - len(plain), 0)))
+        plain[frame.plain_offset : frame.plain_offset + frame.plain_size] = piece
+        frames.append(frame._replace(file_offset=HEADER_SIZE + offset))
+        offset = sound_end = frame.file_end
+    return Body(bytes(plain), frames, file_size, HEADER_SIZE + sound_end, data[sound_end:], damage)
+
+
+def _next_frame(data: bytes, offset: int, seed: int) -> int:
+    """Where the next sound frame header is; the end of the data when there is none."""
+    while (offset := data.find(FRAME_MAGIC, offset)) >= 0:
+        if frame_at(data, offset, seed) is not None:
+            return offset
+        offset += 1
+    return len(data)
+
+
+def scan_block(block: MsgBlock, file: BlockFile, body: Body, table: SubjectTable, sizes: tuple[int, int]) -> BlockScan:
+    """Fill in a block from its body. Its messages, gone ones too, are counted into the table."""
+    found = scan(body.data, 0, len(body.data), block.seed, block.first_seq - 1, table, *sizes)
+    block.index = _index(found, table)
+    block.last_seq, block.last_hash = found.last_seq, found.last_hash
+    block.size, block.expiring = found.size, found.expiring
+    block.time_ns_min, block.time_ns_max = found.time_ns_min, found.time_ns_max
+    erases = _read_others(block, body.data, found.others)
+    damage = [
+        f"{size} bytes at offset {offset} are not a sound record"
+        for offset, size in found.damage
+        if file.envelope.is_plain or any(body.data[offset : offset + size])
+    ] + body.damage
+    torn_size = _settle_tail(block, file, body, found, damage)
+    holes = _holes(block, found)
+    block.gone.update(holes)
+    block.lost.update(holes)
+    file.frames = body.frames
+    return BlockScan(erases, damage, torn_size, found)
+
+
+def uncount_gone(block: MsgBlock, index: BlockIndex, body: Body, sizes: tuple[int, int]) -> None:
+    """Take the messages that a scan counted, but that are gone, out of the table and the block's size."""
+    for first, last in block.gone.ranges():
+        start, stop = index.position_from(first), index.position_from(last + 1)
+        if start < stop:
+            data_end = index.end(stop - 1, len(body.data))
+            _, size = uncount(
+                body.data, index.offsets[start], data_end, block.seed, index.table, *sizes, stop - start, 2**63 - 1
+            )
+            block.size -= size
+
+
+def _index(found: Scan, table: SubjectTable) -> BlockIndex:
+    index = BlockIndex(table, found.seqs[0] if found.seqs else 0)
+    index.offsets, index.ids, index.count = found.offsets, found.ids, len(found.offsets)
+    if found.seqs and found.seqs[-1] - found.seqs[0] + 1 != len(found.seqs):
+        base_seq = found.seqs[0]
+        index.seqs = index.offsets[:0]
+        index.seqs.extend(seq - base_seq for seq in found.seqs)
+    return index
+
+
+def _read_others(block: MsgBlock, data: bytes, offsets: list[int]) -> list[RemovalGroup]:
+    """Take in the records that are not messages; the erasures among them."""
+    erases = []
+    for offset in offsets:
+        record, _ = decode(data, offset, len(data), block.seed)
+        if record.flags & SKIP:
+            block.gone.add_range(record.seq, record.seq + decode_varint(record.payload, 0)[0] - 1)
+        elif record.flags & ERASED:
+            block.gone.add(record.seq)
+        elif record.flags & FLOOR:
+            block.floor_seq = max(block.floor_seq, record.seq)
+        elif record.flags & TOMBSTONE:
+            group = decode_group(record.payload)
+            if group.kind == ERASE:
+                erases.append(group)
+            elif group.block_id == block.id:
+                if group.generation == block.header.generation:
+                    block.gone.update(group.seqs)
+            elif not group.block_id and group.seqs.first >= block.first_seq:
+                block.gone.update(group.seqs)  # a rewritten block says what it left out
+                block.last_seq = max(block.last_seq, group.seqs.last)
+                if group.kind == LOST:
+                    block.lost.update(group.seqs)
+            else:
+                block.groups.append(group)
+    below_floor = min(block.floor_seq - 1, block.last_seq)
+    if below_floor >= block.first_seq:
+        block.gone.add_range(block.first_seq, below_floor)
+    return erases
+
+
+def _holes(block: MsgBlock, found: Scan) -> SequenceSet:
+    """Sequences of the block's range that no record accounts for."""
+    known = block.gone.copy()
+    if found.seqs and found.seqs[-1] - found.seqs[0] + 1 == len(found.seqs):
+        known.add_range(found.seqs[0], found.seqs[-1])
+    else:
+        for seq in found.seqs:
+            known.add(seq)
+    return SequenceSet(known.gaps(block.first_seq, block.last_seq))
+
+
+def _settle_tail(block: MsgBlock, file: BlockFile, body: Body, found: Scan, damage: list[str]) -> int:
+    """Tell a write that was cut short from damage to a finished one. The size of the former.
+
+    A write cut short ends in the middle of a record or frame. Where the bytes make a whole one that is not sound, or
+    end in a sequence that comes next, they were written in full: their sequences count as used.
+    """
+    plain = file.envelope.is_plain
+    tail = body.data[found.end :] if plain else body.tail
+    block.body_size = found.end if plain else len(body.data)
+    file.file_size = HEADER_SIZE + found.end if plain else body.file_end
+    if not tail:
+        block.written_size = block.synced_size = block.body_size
+        return 0
+    last_seq = _record_tail_seq(tail, block.last_seq) if plain else _frame_tail_seq(tail, block)
+    if last_seq is None:
+        block.written_size = block.synced_size = block.body_size
+        return len(tail)
+    damage.append(f"{len(tail)} bytes at offset {file.file_size} are not sound")
+    if plain:
+        block.body_size += len(tail)
+    file.file_size += len(tail)
+    block.written_size = block.synced_size = block.body_size
+    block.last_seq = max(block.last_seq, last_seq)
+    return 0
+
+
+def _record_tail_seq(tail: bytes, prev_seq: int) -> int | None:
+    """The last sequence that unsound bytes at the end used; None when they are an unfinished write."""
+    seqs = []
+    try:
+        end = measure(tail, 0, len(tail)).end
+        if any(tail[:end]):
+            seqs.append(TRAILER.unpack_from(tail, end - TRAILER.size)[0])
+    except BadRecord:
+        pass
+    whole = bool(seqs)
+    if len(tail) >= RECORD_SIZE_MIN:
+        seqs.append(TRAILER.unpack_from(tail, len(tail) - TRAILER.size)[0])
+    seqs = [seq for seq in seqs if prev_seq < seq <= prev_seq + _TAIL_SEQS_MAX]
+    return max(seqs) if seqs else prev_seq if whole else None
+
+
+def _frame_tail_seq(tail: bytes, block: MsgBlock) -> int | None:
+    """The same for bytes that are not a sound frame."""
+    seqs = []
+    frame = frame_at(tail, 0, block.seed)
+    if frame is not None and frame.file_end <= len(tail):
+        seqs.append(int.from_bytes(tail[frame.file_end - FRAME_TAIL_SIZE :][:8], "little"))
+    if len(tail) >= FRAME_TAIL_SIZE:
+        seqs.append(int.from_bytes(tail[-FRAME_TAIL_SIZE:][:8], "little"))
+    seqs = [seq for seq in seqs if block.last_seq < seq <= block.last_seq + _TAIL_SEQS_MAX]
+    if seqs:
+        return max(seqs)
+    return block.last_seq if frame is not None and frame.file_end <= len(tail) else None

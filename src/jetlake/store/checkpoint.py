@@ -1,0 +1,69 @@
+"""The checkpoint `stream.state`: a few facts about the whole stream that no single block can vouch for.
+
+Recovery does not need it: blocks and sidecars say everything. It is a second witness: the last sequence (a tail that
+vanished cannot be taken for one that was never written), what was deleted (a damaged tombstone does not bring messages
+back), and a truncation that was under way. It is JSON and a line with its hash, so that a person can read it.
+Written when a block is sealed, and with `gone` on a clean stop.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from jetlake.store.files import Files, atomic_write
+from jetlake.store.format import CHECKPOINT_NAME, hash64
+from jetlake.store.sequence_set import SequenceSet
+
+VERSION = 1
+
+
+class Checkpoint(msgspec.Struct, forbid_unknown_fields=True):
+    """What `stream.state` holds."""
+
+    first_seq: int
+    last_seq: int
+    last_time_ns: int
+    msgs: int
+    bytes: int
+    gone: list[tuple[int, int]] | None = None  # between first and last; only of a clean stop
+    lost: list[tuple[int, int]] = []
+    truncate_seq: int | None = None  # a truncation to this sequence was begun
+    version: int = VERSION
+
+    @property
+    def gone_seqs(self) -> SequenceSet:
+        return SequenceSet(self.gone or ())
+
+    @property
+    def lost_seqs(self) -> SequenceSet:
+        return SequenceSet(self.lost)
+
+
+def write_checkpoint(files: Files, directory: str, checkpoint: Checkpoint, *, durable: bool = True) -> None:
+    """Replace the checkpoint."""
+    atomic_write(files, f"{directory}/{CHECKPOINT_NAME}", [encode_checkpoint(checkpoint)], durable=durable)
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    """The bytes of the file."""
+    body = msgspec.json.encode(checkpoint) + b"\n"
+    return body + b"%016x\n" % hash64(body, 0)
+
+
+def read_checkpoint(files: Files, directory: str) -> Checkpoint | None:
+    """The checkpoint; None when there is none, or a damaged one: ValueError tells that apart in `decode_checkpoint`."""
+    try:
+        return decode_checkpoint(files.read(f"{directory}/{CHECKPOINT_NAME}"))
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def decode_checkpoint(data: bytes) -> Checkpoint:
+    """The checkpoint from its bytes; ValueError when they are damaged."""
+    body, hash_line = data[:-17], data[-17:]
+    if hash_line != b"%016x\n" % hash64(body, 0):
+        raise ValueError("checkpoint hash does not match")
+    try:
+        return msgspec.json.decode(body, type=Checkpoint)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"checkpoint: {error}") from error

@@ -1,0 +1,90 @@
+"""Commit: the disk's part of a group commit, apart from everything else.
+
+A store stages changes in memory. `FileStore.prepare_commit` turns all that is staged into a Commit, `run` carries it
+out (in any thread: it touches files only), and `FileStore.complete_commit` takes note. Between the first and the last,
+the store goes on staging. The order inside `run` is what durability rests on:
+
+    1. each block in turn: make its file, write its bytes, sync it. A block is synced before the next one is made, so
+       that what a later block says about an earlier one (its floor) is never durable before the reason for it.
+    2. the directory, when a file was made
+    3. sidecars and the checkpoint: they can be made anew, but must not be ahead of the blocks
+    4. blocks that are no longer needed go last: what says so is durable by now
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from jetlake.store.block import BlockIndex, MsgBlock
+from jetlake.store.block_file import BlockFile
+from jetlake.store.checkpoint import Checkpoint, write_checkpoint
+from jetlake.store.files import Files, atomic_write
+from jetlake.store.format import block_name, sidecar_name
+from jetlake.store.sidecar import Seal, encode_sidecar
+
+
+@dataclass(slots=True)
+class BlockWrite:
+    """What one block gets."""
+
+    block: MsgBlock
+    file: BlockFile
+    parts: list[memoryview]
+    start: int
+    end: int
+    cuts: list[int]
+    last_seq: int
+    is_new: bool
+    sealed: Seal | None
+    index: BlockIndex
+
+
+@dataclass(slots=True)
+class Commit:
+    """Everything that one commit does to the disk."""
+
+    files: Files
+    directory: str
+    sync: bool
+    last_seq: int
+    writes: list[BlockWrite] = field(default_factory=list)
+    unsynced: list[BlockFile] = field(default_factory=list)  # written by earlier commits
+    checkpoint: Checkpoint | None = None
+    dropped: list[BlockFile] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Do it. After an error nobody knows what the disk holds: the store must not write to it again."""
+        if self.sync:
+            for file in self.unsynced:
+                file.file.sync()
+        for write in self.writes:
+            self._write(write)
+        if self.sync and any(write.is_new for write in self.writes):
+            self.files.sync_dir(self.directory)
+        for write in self.writes:
+            if write.sealed is not None:
+                data = encode_sidecar(write.sealed, write.index, write.file)
+                atomic_write(self.files, f"{self.directory}/{sidecar_name(write.block.id)}", [data], durable=self.sync)
+        if self.checkpoint is not None:
+            write_checkpoint(self.files, self.directory, self.checkpoint, durable=self.sync)
+        for file in self.dropped:
+            remove_block(self.files, self.directory, file)
+
+    def _write(self, write: BlockWrite) -> None:
+        if write.is_new:
+            write.file.create()
+        if write.parts:
+            write.file.append(write.parts, write.start, write.cuts, write.last_seq)
+        if self.sync and (write.parts or write.is_new):
+            write.file.file.sync()
+
+
+def remove_block(files: Files, directory: str, file: BlockFile) -> None:
+    """Remove a block's file and its sidecar; either may be gone already."""
+    file.release()
+    block_id = file.header.block_id
+    for name in (block_name(block_id), sidecar_name(block_id)):
+        try:
+            files.remove(f"{directory}/{name}")
+        except FileNotFoundError:
+            continue

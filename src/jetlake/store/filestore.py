@@ -1,0 +1,532 @@
+"""FileStore: a stream's messages in block files, durable as configured.
+
+    with FileStore("orders") as store:
+        seq = store.append("orders.eu", b"...")     # on disk when it returns
+        store.load(seq).payload
+
+A directory holds one stream and is open for writing in one process at a time. With `autocommit=False` changes are
+staged until `commit`, or, to keep the disk out of the caller's thread, `prepare_commit`, `Commit.run` and
+`complete_commit`: see `commit.py`. After a failed write or sync the store is frozen: reads go on, writes raise
+StoreFrozen, and only opening it again finds out what the disk holds.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal, Self
+
+from jetlake.clock import SECOND_NS, Clock, system_clock
+from jetlake.errors import BadRequest, StoreFrozen
+from jetlake.store.api import StreamLimits
+from jetlake.store.block import BlockIndex, MsgBlock
+from jetlake.store.block_file import BlockFile, envelope_of, frame_cuts
+from jetlake.store.catalog import Catalog
+from jetlake.store.checkpoint import Checkpoint, write_checkpoint
+from jetlake.store.commit import BlockWrite, Commit, remove_block
+from jetlake.store.engine import BlockStore
+from jetlake.store.envelope import Cipher, Compression, KeySource, block_key, key_check
+from jetlake.store.expiry import Expiry
+from jetlake.store.files import OS_FILES, Files
+from jetlake.store.format import CHECKPOINT_NAME, FLOOR, LOCK_NAME, SALT_SIZE, TOMBSTONE, BlockHeader, block_name
+from jetlake.store.legacy import migrate
+from jetlake.store.queries import Queries
+from jetlake.store.record import Record, encode
+from jetlake.store.recover import load_index, outward_groups, rebuild_sidecar, recover
+from jetlake.store.removal import ERASE, LOST, REMOVED, RemovalGroup
+from jetlake.store.rewrite import erase_bytes, rewrite_block
+from jetlake.store.sequence_set import SequenceSet
+from jetlake.store.sidecar import Seal, seal
+
+BLOCK_SIZE_DEFAULT = 32 * 1024 * 1024
+_OPEN_FILES_MAX = 64
+# A sealed block is rewritten without its dead messages when more than this part of it is dead.
+_DEAD_PART_MAX = 0.5
+_REWRITE_SIZE_MIN = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class FileOptions:
+    """How a stream lies on disk. What a block was written with stays in its header; these are for new blocks."""
+
+    block_size_max: int = BLOCK_SIZE_DEFAULT
+    sync: Literal["always", "never"] | float = "always"  # a number: at least so many seconds between two syncs
+    compression: Compression = Compression.NONE
+    cipher: Cipher = Cipher.NONE
+    keys: Sequence[KeySource] = ()  # the first one encrypts; all of them are tried to decrypt
+
+    def __post_init__(self) -> None:
+        if not 0 < self.block_size_max <= 2**30:
+            raise BadRequest(f"block_size_max {self.block_size_max} is not between 1 and 2^30")
+        if self.cipher is not Cipher.NONE and not self.keys:
+            raise BadRequest("a cipher needs a key")
+        if isinstance(self.sync, str) and self.sync not in ("always", "never"):
+            raise BadRequest(f"sync is {self.sync!r}, not always, never or a number of seconds")
+
+
+class FileStore(BlockStore):
+    """The contract of `api.StreamStore`, in files."""
+
+    size_fixed, size_headers = 30, 4
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        limits: StreamLimits = StreamLimits(),  # noqa: B008  frozen
+        options: FileOptions = FileOptions(),  # noqa: B008  frozen
+        *,
+        first_seq: int = 1,
+        files: Files = OS_FILES,
+        clock: Clock = system_clock,
+        autocommit: bool = True,
+    ) -> None:
+        self.directory = os.fspath(directory)
+        super().__init__(
+            self.directory, limits, block_size_max=options.block_size_max, clock=clock, autocommit=autocommit
+        )
+        self.options, self.files = options, files
+        self.block_files: dict[int, BlockFile] = {}
+        self.frozen: BaseException | None = None
+        self.store_salt = secrets.token_bytes(SALT_SIZE)
+        self._committing = False
+        self._synced_at_ns = clock()
+        files.make_dirs(self.directory)
+        self._lock = files.lock(f"{self.directory}/{LOCK_NAME}")
+        try:
+            self.reload(first_seq)
+            migrate(self)
+            self.expiry.run(clock())
+            self.commit()
+        except BaseException:
+            self._release()
+            raise
+        if os.environ.get("JETLAKE_VERIFY"):
+            self._verify()
+
+    def reload(self, first_seq: int) -> None:
+        """Forget everything and read it from disk."""
+        self.catalog = Catalog()
+        self.queries, self.expiry = Queries(self.catalog), Expiry(self)
+        self.catalog.load_index = self._load_index
+        for file in self.block_files.values():
+            file.release()
+        self.block_files = {}
+        self.torn_size = 0  # bytes of unfinished writes that recovery cut off
+        self.damage: list[str] = []  # what recovery found unreadable, in words
+        self.durable_seq = self.logged_floor_seq = 0
+        self._open_files: OrderedDict[int, BlockFile] = OrderedDict()
+        self._new: set[int] = set()  # blocks whose file is not made yet
+        self._sealed: dict[int, Seal] = {}  # blocks whose sidecar is not written yet
+        self._unsynced: dict[int, BlockFile] = {}
+        self._gone_files: list[BlockFile] = []
+        self._sparse: set[int] = set()
+        recover(self, first_seq)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # Committing
+
+    def commit(self, *, sync: bool | None = None) -> int:
+        """Write what is staged, and sync it when that is due (or as told); the last durable sequence."""
+        commit = self.prepare_commit(sync=sync)
+        if commit is not None:
+            try:
+                commit.run()
+            except Exception as error:
+                self.fail_commit(error)
+                raise StoreFrozen(self.name, error) from error
+            self.complete_commit(commit)
+        return self.durable_seq
+
+    def prepare_commit(self, *, sync: bool | None = None) -> Commit | None:
+        """Everything that is staged and not yet on its way to the disk; None when there is nothing to do."""
+        self._check_writable()
+        assert not self._committing, "one commit at a time"
+        self._stage_removals()
+        sync = self._is_sync_due() if sync is None else sync
+        catalog = self.catalog
+        commit = Commit(self.files, self.directory, sync, catalog.last_seq)
+        for block in catalog.blocks:
+            if block.pending_size or block.id in self._new or block.id in self._sealed:
+                commit.writes.append(self._block_write(block))
+        if sync:
+            commit.unsynced = list(self._unsynced.values())
+        if self._sealed:
+            commit.checkpoint = self._checkpoint()
+        commit.dropped, self._gone_files = self._gone_files, []
+        if not (commit.writes or commit.unsynced or commit.dropped):
+            self.durable_seq = catalog.last_seq
+            return None
+        self._committing = True
+        return commit
+
+    def complete_commit(self, commit: Commit) -> int:
+        """Take note that a commit was carried out; the last durable sequence."""
+        self._committing = False
+        for write in commit.writes:
+            block = write.block
+            block.written_size = write.end
+            if commit.sync:
+                block.synced_size = write.end
+            elif write.parts or write.is_new:
+                self._unsynced[block.id] = write.file
+            assert block.synced_size <= block.written_size <= block.body_size
+            self._new.discard(block.id)
+            if write.sealed is not None:
+                self._sealed.pop(block.id, None)
+            block.trim_chunks(0 if block.sealed else 2)
+        if commit.sync:
+            for file in commit.unsynced:
+                self._unsynced.pop(file.header.block_id, None)
+            self._synced_at_ns = self.clock()
+        if commit.sync or self.options.sync != "always":
+            self.durable_seq = commit.last_seq
+        self._rewrite_sparse()
+        return self.durable_seq
+
+    def fail_commit(self, error: BaseException) -> None:
+        """A commit failed: refuse further writes, for what the disk holds is unknown."""
+        self._committing = False
+        self.frozen = error
+
+    def _is_sync_due(self) -> bool:
+        sync = self.options.sync
+        if isinstance(sync, str):
+            return sync == "always"
+        return self.clock() - self._synced_at_ns >= sync * SECOND_NS
+
+    def _block_write(self, block: MsgBlock) -> BlockWrite:
+        file = self.block_files[block.id]
+        index = self.catalog.index(block)
+        cuts = []
+        if not file.envelope.is_plain:
+            cuts = frame_cuts(index.offsets, index.count, block.written_size, block.body_size)
+        return BlockWrite(
+            block,
+            file,
+            block.pending(),
+            block.written_size,
+            block.body_size,
+            cuts,
+            block.last_seq,
+            block.id in self._new,
+            self._sealed.get(block.id),
+            index,
+        )
+
+    def _stage_removals(self) -> None:
+        """Log what was removed since the last commit: tombstones, and the floor when it moved."""
+        for group in self.removals.values():
+            self._stage_group(group)
+        self.removals.clear()
+        floor_seq, block = self.catalog.first_seq, self.catalog.active
+        if floor_seq > self.logged_floor_seq:
+            if floor_seq > block.floor_seq:
+                block.stage(encode(Record(FLOOR, b"", b"", b"", floor_seq, self._now()), block.seed))
+                block.floor_seq = floor_seq
+            self.logged_floor_seq = floor_seq
+
+    def _stage_group(self, group: RemovalGroup) -> None:
+        block = self.catalog.active
+        block.stage(encode(Record(TOMBSTONE, b"", b"", group.encode(), group.seqs.first, self._now()), block.seed))
+        if group.block_id != block.id and group.kind != ERASE:
+            block.groups.append(group)
+
+    def _checkpoint(self) -> Checkpoint:
+        catalog = self.catalog
+        return Checkpoint(
+            first_seq=catalog.first_seq,
+            last_seq=catalog.last_seq,
+            last_time_ns=catalog.last_time_ns,
+            msgs=catalog.table.total,
+            bytes=catalog.size,
+            lost=list(catalog.lost.ranges()),
+        )
+
+    # Blocks
+
+    def add_block(self, block_id: int) -> None:
+        """Start a new block at the next sequence; its file is made by the next commit."""
+        catalog = self.catalog
+        header = self.new_header(block_id, 0, catalog.last_seq + 1, catalog.first_seq, secrets.randbits(64))
+        block = MsgBlock(header, f"{self.directory}/{block_name(block_id)}")
+        block.index = BlockIndex(catalog.table)
+        self.attach(block)
+        self._new.add(block_id)
+        self.logged_floor_seq = max(self.logged_floor_seq, catalog.first_seq)
+        catalog.blocks.append(block)
+
+    def new_header(self, block_id: int, generation: int, first_seq: int, floor_seq: int, seed: int) -> BlockHeader:
+        """A header for new bytes, with a key of its own."""
+        options = self.options
+        header = BlockHeader(
+            options.compression,
+            options.cipher,
+            block_id,
+            generation,
+            first_seq,
+            floor_seq,
+            self.catalog.last_time_ns,
+            seed,
+        )
+        if options.cipher is Cipher.NONE:
+            return header
+        salt = secrets.token_bytes(SALT_SIZE)
+        key = block_key(options.keys[0].master(self.store_salt), salt)
+        return header._replace(store_salt=self.store_salt, block_salt=salt, key_check=key_check(key))
+
+    def attach(self, block: MsgBlock) -> BlockFile:
+        """Connect a block with its file."""
+        file = BlockFile(self.files, block.path, block.header, envelope_of(block.header, self.options.keys, block.path))
+        self.block_files[block.id] = file
+
+        def read_body(start: int, end: int) -> bytes:
+            self._use(file)
+            return file.read(start, end)
+
+        block.read_body = read_body
+        return file
+
+    def reattach(self, block: MsgBlock) -> None:
+        """A block's file was changed under it: read it again, and write its sidecar anew."""
+        self._open_files.pop(block.id, None)
+        self.block_files[block.id].release()
+        file = self.attach(block)
+        self.catalog.forget(block)
+        block.chunks.clear()
+        fresh = MsgBlock(block.header, block.path)
+        sidecar = rebuild_sidecar(self, fresh, file)
+        block.index = None
+        block.body_size = block.written_size = block.synced_size = sidecar.body_size
+        block.last_hash = sidecar.last_hash
+
+    def _use(self, file: BlockFile) -> None:
+        """Keep the number of open files within bounds."""
+        block_id = file.header.block_id
+        self._open_files[block_id] = file
+        self._open_files.move_to_end(block_id)
+        if len(self._open_files) > _OPEN_FILES_MAX:
+            for other_id, other in self._open_files.items():
+                if other_id != self.catalog.active.id and other_id not in self._unsynced:
+                    del self._open_files[other_id]
+                    other.release()
+                    break
+
+    def _load_index(self, block: MsgBlock) -> BlockIndex:
+        index, frames = load_index(self, block)
+        self.block_files[block.id].frames = frames
+        return index
+
+    def _rotate(self) -> None:
+        """Seal the active block, with everything that was removed from it on record in it, and start the next."""
+        self._stage_removals()
+        block = self.catalog.active
+        assert block.index is not None
+        block.sealed = True
+        self._sealed[block.id] = seal(block, block.index)
+        self.add_block(block.id + 1)
+
+    def _dropped(self, block: MsgBlock) -> None:
+        file = self.block_files.pop(block.id)
+        self._open_files.pop(block.id, None)
+        self._unsynced.pop(block.id, None)
+        self._sealed.pop(block.id, None)
+        self._sparse.discard(block.id)
+        if block.id in self._new:
+            self._new.discard(block.id)
+        else:
+            self._gone_files.append(file)
+
+    def _note_dropped_middle(self, block: MsgBlock) -> None:
+        """Put on record that a block's sequences are gone, and what its tombstones said of blocks that remain."""
+        gone, lost = SequenceSet([(block.first_seq, block.last_seq)]), block.lost.copy()
+        gone.difference_update(lost)
+        for group in outward_groups(self, block):
+            if group.block_id:
+                self._stage_group(group)
+            else:
+                (lost if group.kind == LOST else gone).update(group.seqs)
+        for seqs, kind in ((gone, REMOVED), (lost, LOST)):
+            if seqs:
+                self._stage_group(RemovalGroup(0, 0, seqs, kind=kind))
+
+    # Rewriting
+
+    def _remove(self, seq: int) -> None:
+        super()._remove(seq)
+        block = self.catalog.block_of(seq)
+        if block is not None and block.sealed and _is_sparse(block):
+            self._sparse.add(block.id)
+
+    def _rewrite_sparse(self) -> None:
+        """Give back the room of dead messages in sealed blocks."""
+        for block in [block for block in self.catalog.blocks if block.id in self._sparse]:
+            if block.id not in self._sealed and not block.pending_size:
+                self._sparse.discard(block.id)
+                self._rewrite(block)
+
+    def _rewrite(self, block: MsgBlock) -> None:
+        rewrite_block(self, block, list(outward_groups(self, block)))
+
+    def compact_files(self, dead_part_max: float = 0.0) -> int:
+        """Rewrite every sealed block of which more than a part is dead; how many."""
+        self._check_writable()
+        self.commit(sync=True)
+        blocks = [block for block in self.catalog.blocks if block.sealed and _dead_part(block) > dead_part_max]
+        for block in blocks:
+            self._rewrite(block)
+        return len(blocks)
+
+    def rotate_keys(self, options: FileOptions) -> None:
+        """Write every block again under other options: another key, cipher or compression.
+
+        Interrupted, it leaves blocks of both kinds: open the store with both keys and call it again.
+        """
+        self._check_writable()
+        self.commit(sync=True)
+        self.options, self.store_salt = options, secrets.token_bytes(SALT_SIZE)
+        if self.catalog.active.body_size:
+            self._rotate()
+        else:
+            self._replace_empty_block()
+        self.commit(sync=True)
+        for block in list(self.catalog.blocks[:-1]):
+            self._rewrite(block)
+
+    def _replace_empty_block(self) -> None:
+        """Start over with a new block in place of an active one that has no records."""
+        block = self.catalog.blocks.pop()
+        self._dropped(block)
+        self.add_block(block.id + 1)
+
+    def _erase(self, seq: int) -> None:
+        """Put the intention on record, durably; then overwrite the bytes."""
+        catalog = self.catalog
+        block = catalog.block_of(seq)
+        assert block is not None
+        if block is catalog.active and not self.block_files[block.id].envelope.is_plain:
+            self._rotate()  # its block will be written anew
+        index = catalog.index(block)
+        start, record = index.offsets[index.position(seq)], catalog.record(seq)
+        place = (start, len(encode(record, block.seed)))
+        group = RemovalGroup(block.id, block.header.generation, SequenceSet([(seq, seq)]), kind=ERASE, place=place)
+        self._stage_group(group)
+        self.commit(sync=True)
+        self.erase_live(block, group)
+
+    def erase_live(self, block: MsgBlock, group: RemovalGroup) -> None:
+        """Remove the message of an ERASE tombstone that is on record, and overwrite it."""
+        catalog, seq = self.catalog, group.seqs.first
+        record = catalog.record(seq)
+        self._leave(block, seq, record.subject, self._size(record.subject, record.headers, record.payload))
+        self.erase_gone(block, group)
+        if seq == catalog.first_seq:
+            following = catalog.next_live(seq) if catalog.table.total else None
+            catalog.first_seq = catalog.last_seq + 1 if following is None else following
+            self._drop_front()
+        elif block.sealed and not block.message_count:
+            self._drop_middle(block)
+
+    def erase_gone(self, block: MsgBlock, group: RemovalGroup) -> None:
+        """Overwrite the record of an ERASE tombstone."""
+        try:
+            erase_bytes(self, block, list(outward_groups(self, block)), group.seqs.first, group.place)
+        except Exception as error:
+            self.fail_commit(error)
+            raise StoreFrozen(self.name, error) from error
+
+    def drop_empty(self) -> None:
+        """Let go of sealed blocks in which nothing is left."""
+        self._drop_front()
+        for block in [block for block in self.catalog.blocks[:-1] if not block.message_count]:
+            self._drop_middle(block)
+
+    def discard_blocks(self) -> None:
+        """Remove every block, and start over."""
+        for file in self.block_files.values():
+            remove_block(self.files, self.directory, file)
+        if self.files.exists(f"{self.directory}/{CHECKPOINT_NAME}"):
+            self.files.remove(f"{self.directory}/{CHECKPOINT_NAME}")
+        self.reload(1)
+
+    def lose_tail(self) -> None:
+        """The last sequence was raised because messages are missing: go on after it, in a new block."""
+        if self.catalog.active.body_size:
+            self._rotate()
+        else:
+            self._replace_empty_block()
+
+    def _truncate(self, seq: int) -> None:
+        """Undo everything after a sequence. The intention is durable before the first byte goes."""
+        if self.catalog.active.body_size:
+            self._rotate()
+        self.commit(sync=True)
+        for block in [block for block in self.catalog.blocks[:-1] if block.first_seq <= seq and block.gone]:
+            self._rewrite(block)  # what says so of them may lie in what is cut off
+        checkpoint = self._checkpoint()
+        checkpoint.truncate_seq = seq
+        write_checkpoint(self.files, self.directory, checkpoint)
+        self.reload(seq + 1)
+
+    # The end
+
+    def utilisation(self) -> tuple[int, int]:
+        """Bytes on disk, and how many of them live messages account for."""
+        total = sum(file.file_size for file in self.block_files.values())
+        return total, self.catalog.size
+
+    def stop(self) -> None:
+        """Make everything durable and close. Further writes are refused."""
+        if self.closed:
+            return
+        try:
+            if self.frozen is None:
+                self.commit(sync=True)
+                checkpoint = self._checkpoint()
+                checkpoint.gone = list(self.catalog.gone().ranges())
+                write_checkpoint(self.files, self.directory, checkpoint)
+        finally:
+            self._release()
+        if os.environ.get("JETLAKE_VERIFY") and self.frozen is None:
+            self._verify()
+
+    def delete(self) -> None:
+        """Close, and remove the directory with everything in it."""
+        self._release()
+        self.files.remove_tree(self.directory)
+
+    def _release(self) -> None:
+        self.closed = True
+        for file in self.block_files.values():
+            file.release()
+        self._lock.release()
+
+    def _check_writable(self) -> None:
+        super()._check_writable()
+        if self.frozen is not None:
+            raise StoreFrozen(self.name, self.frozen)
+
+    def _verify(self) -> None:
+        """Check the files; for tests, which set JETLAKE_VERIFY."""
+        from jetlake.store.check import check_store
+
+        report = check_store(self.directory, files=self.files, keys=self.options.keys)
+        assert not report.problems or self.damage, f"{self.directory}: {report.problems}"
+
+
+def _dead_part(block: MsgBlock) -> float:
+    return 1 - min(block.size / block.body_size, 1) if block.body_size else 0.0
+
+
+def _is_sparse(block: MsgBlock) -> bool:
+    return block.body_size >= _REWRITE_SIZE_MIN and _dead_part(block) > _DEAD_PART_MAX

@@ -1,0 +1,117 @@
+"""MemStore: a stream's messages in memory, in the same blocks and by the same rules as FileStore."""
+
+from __future__ import annotations
+
+from jetlake.clock import Clock, system_clock
+from jetlake.store.api import StreamLimits
+from jetlake.store.block import BlockIndex, MsgBlock
+from jetlake.store.engine import BlockStore
+from jetlake.store.format import BlockHeader
+
+BLOCK_SIZE_DEFAULT = 8 * 1024 * 1024
+# A sealed block is packed when more than this part of it is dead.
+_DEAD_PART_MAX = 0.5
+
+
+class MemStore(BlockStore):
+    """The contract of `api.StreamStore`, in memory."""
+
+    size_fixed, size_headers = 16, 0
+
+    def __init__(
+        self,
+        limits: StreamLimits = StreamLimits(),  # noqa: B008  frozen
+        *,
+        name: str = "memory",
+        first_seq: int = 1,
+        block_size_max: int = BLOCK_SIZE_DEFAULT,
+        clock: Clock = system_clock,
+        autocommit: bool = True,
+    ) -> None:
+        super().__init__(name, limits, block_size_max=block_size_max, clock=clock, autocommit=autocommit)
+        self.catalog.first_seq, self.catalog.last_seq = first_seq, first_seq - 1
+        self.add_block(1)
+
+    def commit(self) -> int:
+        """Nothing to write: pack blocks of which most is dead, and be done."""
+        for block_id in self.removals:
+            for block in self.catalog.blocks[:-1]:
+                if block.id == block_id and block.size < (1 - _DEAD_PART_MAX) * block.body_size:
+                    self._pack(block)
+        self.removals.clear()
+        return self.catalog.last_seq
+
+    def add_block(self, block_id: int) -> None:
+        catalog = self.catalog
+        header = BlockHeader(0, 0, block_id, 0, catalog.last_seq + 1, catalog.first_seq, catalog.last_time_ns, 0)
+        block = MsgBlock(header, f"{self.name}/{block_id}")
+        block.index = BlockIndex(catalog.table)
+        catalog.blocks.append(block)
+
+    def _rotate(self) -> None:
+        block = self.catalog.active
+        block.sealed = True
+        self.add_block(block.id + 1)
+
+    def _pack(self, block: MsgBlock) -> None:
+        """Copy a sealed block's live messages together, and let go of the rest."""
+        old, block.index = block.index, BlockIndex(self.catalog.table)
+        assert old is not None
+        body = block.read(0, block.body_size)
+        block.chunks, block.body_size = [], 0
+        for first, last in block.live_runs(block.first_seq, block.last_seq):
+            for position in range(old.position_from(first), old.position_from(last + 1)):
+                record = body[old.offsets[position] : old.end(position, len(body))]
+                block.index.add(old.seq(position), block.stage(record), old.ids[position])
+
+    def _erase(self, seq: int) -> None:
+        """Overwrite the message in its chunk, then remove it."""
+        block = self.catalog.block_of(seq)
+        assert block is not None and block.index is not None
+        position = block.index.position(seq)
+        start, end = block.index.offsets[position], block.index.end(position, block.body_size)
+        self._remove(seq)
+        for chunk in block.chunks:
+            if chunk.base <= start < chunk.end:
+                chunk.data[start - chunk.base : end - chunk.base] = bytes(end - start)
+
+    def _truncate(self, seq: int) -> None:
+        """Take everything after a sequence out again."""
+        catalog = self.catalog
+        while catalog.prev_live(catalog.last_seq) is not None and catalog.last_seq > seq:
+            last = catalog.prev_live(catalog.last_seq)
+            if last is None or last <= seq:
+                break
+            self._remove(last)
+        while len(catalog.blocks) > 1 and catalog.active.first_seq > seq:
+            catalog.blocks.pop()
+        block = catalog.active
+        block.sealed = False
+        block.last_seq = catalog.last_seq = max(seq, block.first_seq - 1)
+        if block.gone.count_between(seq + 1, 2**64 - 1):
+            block.gone.remove_range(seq + 1, 2**64 - 1)
+        self._cut_index(block, seq)
+        if not catalog.table.total:
+            catalog.first_seq = catalog.last_seq + 1
+
+    def _cut_index(self, block: MsgBlock, seq: int) -> None:
+        """Forget the places of messages after a sequence; their bytes stay until the block goes."""
+        index = block.index
+        assert index is not None
+        index.count = index.position_from(seq + 1)
+        if index.seqs is not None:
+            del index.seqs[index.count :]
+
+    def utilisation(self) -> tuple[int, int]:
+        """Bytes held in blocks, and how many of them live messages account for."""
+        return sum(block.body_size for block in self.catalog.blocks), self.catalog.size
+
+    def stop(self) -> None:
+        """Refuse further writes. Reads go on."""
+        self.closed = True
+
+    def delete(self) -> None:
+        """Forget everything."""
+        self.closed = True
+        self.catalog.blocks, self.catalog.size = [], 0
+        self.catalog.table.clear()

@@ -1,0 +1,12 @@
+"""One record: to bytes and back. `format.py` has the layout; `encode.py` and `scan.py` do many at once."""
+
+from __future__ import annotations
+
+from jetlake.store._record_py import BadRecord, Layout, Record, check_sizes, measure
+
+try:
+    from jetlake.store._record_c import decode, encode
+except ImportError:  # not built here: slower, never different
+    from jetlake.store._record_py import decode, encode
+
+__all__ = ["BadRecord", "Layout", "Record", "check_sizes", "decode", "encode", "measure"]

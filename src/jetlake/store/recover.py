@@ -1,0 +1,417 @@
+"""Open what is on disk: after a clean stop, after `kill -9`, after a power cut, after damage.
+
+1. Every header is read, and every key tried, before anything is touched.
+2. Sealed blocks are known by their sidecars; one that has no good sidecar is scanned and gets one. The last block is
+   always scanned; an unfinished write at its end is cut off.
+3. What blocks say of each other is put together: floors, removal groups, ranges that are gone. Sequences that nothing
+   accounts for are lost, and listed. The checkpoint is the second witness for the last sequence and for deletes.
+4. Subjects are counted: from the summaries of sidecars less the removal groups, or, for a block that the floor cuts
+   in two, from its records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from jetlake.store.block import BlockIndex, MsgBlock
+from jetlake.store.block_file import BlockFile, Frame, envelope_of, read_header
+from jetlake.store.block_scan import BlockScan, Body, read_body, scan_block, uncount_gone
+from jetlake.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from jetlake.store.commit import remove_block
+from jetlake.store.files import atomic_write, is_temp
+from jetlake.store.format import HEADER_SIZE, block_name, parse_block_name, sidecar_name
+from jetlake.store.removal import LOST, RemovalGroup
+from jetlake.store.rewrite import finish_shredding, is_erased, rewrite_block
+from jetlake.store.sequence_set import SequenceSet
+from jetlake.store.sidecar import HEAD_SIZE, Sidecar, decode_head, decode_index, decode_summary, encode_sidecar, seal
+from jetlake.store.subject_table import SubjectTable
+
+if TYPE_CHECKING:
+    from jetlake.store.filestore import FileStore
+
+
+@dataclass(slots=True)
+class _Part:
+    """A block while it is being recovered."""
+
+    block: MsgBlock
+    file: BlockFile
+    sidecar: Sidecar | None = None  # None: the last block, which was scanned into the stream's own table
+    body: Body | None = None
+    scanned: BlockScan | None = None
+    groups: list[RemovalGroup] = field(default_factory=list)  # that later blocks hold against this one
+    recount: bool = False
+
+
+def recover(store: FileStore, first_seq: int) -> None:
+    """Fill a new FileStore from its directory."""
+    names = store.files.list(store.directory)
+    _check_keys(store, names)
+    _tidy(store, names)
+    checkpoint = read_checkpoint(store.files, store.directory)
+    parts = _open_blocks(store)
+    if checkpoint is not None and checkpoint.truncate_seq is not None:
+        parts = _cut_parts(store, parts, checkpoint.truncate_seq)
+    if not parts:
+        _start_empty(store, first_seq, checkpoint)
+        return
+    parts = _put_together(store, parts, checkpoint)
+    _count(store, parts)
+    _finish(store, parts, checkpoint)
+    if checkpoint is not None and checkpoint.truncate_seq is not None:
+        _finish_truncation(store, checkpoint.truncate_seq)
+
+
+def load_index(store: FileStore, block: MsgBlock) -> tuple[BlockIndex, list[Frame]]:
+    """The index of a sealed block, from its sidecar or, when that is damaged, from the block itself."""
+    file = store.block_files[block.id]
+    sidecar = _load_sidecar(store, block, file)
+    if sidecar is not None:
+        found = _read_index(store, block, file, sidecar)
+        if found is not None:
+            return found
+    fresh = MsgBlock(block.header, block.path)
+    rebuild_sidecar(store, fresh, file)
+    assert fresh.index is not None
+    return fresh.index, file.frames
+
+
+def outward_groups(store: FileStore, block: MsgBlock) -> Iterable[RemovalGroup]:
+    """What a sealed block's tombstones say of other blocks, as far as it still matters."""
+    sidecar = _load_sidecar(store, block, store.block_files[block.id])
+    groups = block.groups if sidecar is None else sidecar.groups
+    generations = {other.id: other.header.generation for other in store.catalog.blocks}
+    for group in groups:
+        if group.block_id:
+            if generations.get(group.block_id) == group.generation:
+                yield group
+        else:
+            seqs = group.seqs.copy()
+            if store.catalog.first_seq > 0:
+                seqs.remove_range(0, store.catalog.first_seq - 1)
+            if seqs:
+                yield RemovalGroup(0, 0, seqs, kind=group.kind)
+
+
+def rebuild_sidecar(store: FileStore, block: MsgBlock, file: BlockFile) -> Sidecar:
+    """Scan a sealed block and write its sidecar anew."""
+    body = read_body(file)
+    sizes = (store.size_fixed, store.size_headers)
+    scanned = scan_block(block, file, body, SubjectTable(), sizes)
+    assert block.index is not None
+    uncount_gone(block, block.index, body, sizes)
+    store.damage += [f"{block.path}: {text}" for text in scanned.damage]
+    data = encode_sidecar(seal(block, block.index), block.index, file)
+    path = f"{store.directory}/{sidecar_name(block.id)}"
+    atomic_write(store.files, path, [data], durable=store.options.sync != "never")
+    sidecar = decode_head(data, block.seed)
+    is_good = sidecar is not None and decode_summary(sidecar, data[HEAD_SIZE:], block.seed, file.envelope)
+    assert sidecar is not None and is_good, "what was just encoded is sound"
+    return sidecar
+
+
+def _check_keys(store: FileStore, names: list[str]) -> None:
+    """WrongKey before anything is touched."""
+    for name in names:
+        if parse_block_name(name.removesuffix(".shred")) is not None:
+            path = f"{store.directory}/{name}"
+            header = read_header(store.files, path)
+            if header is not None:
+                envelope_of(header, store.options.keys, path)
+                if header.cipher:
+                    store.store_salt = header.store_salt
+
+
+def _tidy(store: FileStore, names: list[str]) -> None:
+    """Remove what a crash left half done."""
+    for name in names:
+        if is_temp(name):
+            store.files.remove(f"{store.directory}/{name}")
+    finish_shredding(store, names)
+
+
+def _open_blocks(store: FileStore) -> list[_Part]:
+    """Every block that has a header, in order; the last one scanned."""
+    names = store.files.list(store.directory)
+    ids = sorted(block_id for name in names if (block_id := parse_block_name(name)) is not None)
+    parts = []
+    for block_id in ids:
+        path = f"{store.directory}/{block_name(block_id)}"
+        header = read_header(store.files, path)
+        if header is None or header.block_id != block_id:
+            _set_aside(store, path)
+            continue
+        block = MsgBlock(header, path)
+        parts.append(_Part(block, store.attach(block)))
+    for part in parts[:-1]:
+        _open_sealed(store, part)
+    if parts:
+        _open_last(store, parts[-1])
+    return parts
+
+
+def _set_aside(store: FileStore, path: str) -> None:
+    """A block without a readable header: of no use, but evidence, unless it never got that far."""
+    if store.files.size(path) > HEADER_SIZE:
+        store.damage.append(f"{path}: both headers are damaged; kept as {path}.damaged")
+        store.files.rename(path, f"{path}.damaged")
+    else:
+        store.files.remove(path)
+    store.files.sync_dir(store.directory)
+
+
+def _open_sealed(store: FileStore, part: _Part) -> None:
+    block, file = part.block, part.file
+    sidecar = _load_sidecar(store, block, file)
+    if sidecar is None:
+        fresh = MsgBlock(block.header, block.path)
+        sidecar = rebuild_sidecar(store, fresh, file)
+    part.sidecar = sidecar
+    block.last_seq, block.last_hash = sidecar.last_seq, sidecar.last_hash
+    block.gone, block.lost = sidecar.gone, sidecar.lost
+    block.size, block.floor_seq = sidecar.size, sidecar.floor_seq
+    block.time_ns_min, block.time_ns_max = sidecar.time_ns_min, sidecar.time_ns_max
+    block.body_size = block.written_size = block.synced_size = sidecar.body_size
+    file.file_size = sidecar.file_size
+    block.sealed = True
+    block.expiring = sidecar.expiring
+
+
+def _load_sidecar(store: FileStore, block: MsgBlock, file: BlockFile) -> Sidecar | None:
+    """The head and summary of a block's sidecar, when they are sound and speak of the block as it is."""
+    try:
+        with store.files.open(f"{store.directory}/{sidecar_name(block.id)}") as source:
+            sidecar = decode_head(source.pread(0, HEAD_SIZE), block.seed)
+            if sidecar is None or (sidecar.block_id, sidecar.generation) != (block.id, block.header.generation):
+                return None
+            if sidecar.file_size != store.files.size(block.path):
+                return None
+            summary = source.pread(HEAD_SIZE, sidecar.summary_stored_size + 8)
+    except FileNotFoundError:
+        return None
+    return sidecar if decode_summary(sidecar, summary, block.seed, file.envelope) else None
+
+
+def _read_index(
+    store: FileStore, block: MsgBlock, file: BlockFile, sidecar: Sidecar
+) -> tuple[BlockIndex, list[Frame]] | None:
+    with store.files.open(f"{store.directory}/{sidecar_name(block.id)}") as source:
+        stored = source.pread(sidecar.index_start, sidecar.index_stored_size + 8)
+    return decode_index(sidecar, stored, block.seed, file.envelope)
+
+
+def _open_last(store: FileStore, part: _Part) -> None:
+    """Scan the block that was being written to, and cut off an unfinished write."""
+    block, file = part.block, part.file
+    part.body = read_body(file)
+    scanned = scan_block(block, file, part.body, store.catalog.table, (store.size_fixed, store.size_headers))
+    part.scanned = scanned
+    store.damage += [f"{block.path}: {text}" for text in scanned.damage]
+    if scanned.torn_size:
+        store.torn_size += scanned.torn_size
+        file.file.truncate(file.file_size)
+        file.file.sync()
+
+
+def _put_together(store: FileStore, parts: list[_Part], checkpoint: Checkpoint | None) -> list[_Part]:
+    """Apply what blocks say of each other; the parts that remain."""
+    catalog = store.catalog
+    floor_seq = max(part.block.floor_seq for part in parts)
+    gone, lost = SequenceSet(), SequenceSet()
+    for part in parts:
+        for group in _groups(part):
+            if not group.block_id:
+                (lost if group.kind == LOST else gone).update(group.seqs)
+    known = gone.copy()
+    known.update(lost)
+    parts = [part for part in parts[:-1] if not _is_dropped(store, part, floor_seq, known)] + parts[-1:]
+    by_target = {(part.block.id, part.block.header.generation): part for part in parts}
+    for holder in parts:
+        for group in _groups(holder):
+            target = by_target.get((group.block_id, group.generation))
+            if target is not None and target is not holder:
+                target.groups.append(group)
+                target.block.gone.update(group.seqs)
+    if checkpoint is not None:
+        _hear_checkpoint(parts, checkpoint, floor_seq, lost)
+    expected = floor_seq
+    for part in parts:
+        block = part.block
+        if block.first_seq < floor_seq and block.first_seq <= min(floor_seq - 1, block.last_seq):
+            cut = block.gone.add_range(block.first_seq, min(floor_seq - 1, block.last_seq))
+            part.recount = part.recount or cut > 0
+        if block.first_seq > expected:
+            lost.update(SequenceSet(gone.gaps(expected, block.first_seq - 1)))
+        lost.update(block.lost)
+        expected = max(expected, block.last_seq + 1)
+    lost.difference_update(_explained(parts, gone))
+    if floor_seq > 0:
+        lost.remove_range(0, floor_seq - 1)
+    catalog.lost = lost
+    catalog.first_seq = floor_seq
+    return parts
+
+
+def _groups(part: _Part) -> list[RemovalGroup]:
+    return part.block.groups if part.sidecar is None else part.sidecar.groups
+
+
+def _is_dropped(store: FileStore, part: _Part, floor_seq: int, known: SequenceSet) -> bool:
+    """Was this block on its way out when the lights went out? Then let it go."""
+    block = part.block
+    covered = known.count_between(block.first_seq, block.last_seq)
+    if block.last_seq >= floor_seq and covered < block.last_seq - block.first_seq + 1:
+        return False
+    del store.block_files[block.id]
+    remove_block(store.files, store.directory, part.file)
+    return True
+
+
+def _hear_checkpoint(parts: list[_Part], checkpoint: Checkpoint, floor_seq: int, lost: SequenceSet) -> None:
+    """Believe the checkpoint where it knows of deletes and losses that the blocks no longer tell."""
+    gone = checkpoint.gone_seqs
+    lost.update(checkpoint.lost_seqs)
+    for part in parts:
+        block = part.block
+        for first, last in gone.ranges_between(block.first_seq, block.last_seq):
+            if block.gone.add_range(first, last):
+                part.recount = True
+
+
+def _explained(parts: list[_Part], gone: SequenceSet) -> SequenceSet:
+    """Sequences that were removed on purpose, whatever happened to their bytes later."""
+    explained = gone.copy()
+    for part in parts:
+        erases = part.scanned.erases if part.scanned is not None else []
+        for group in [*part.groups, *erases]:
+            explained.update(group.seqs)
+    return explained
+
+
+def _count(store: FileStore, parts: list[_Part]) -> None:
+    """Count messages and subjects of everything that is live."""
+    if not all(_count_part(store, part) for part in parts):  # summaries and tombstones contradict each other
+        store.catalog.table.clear()
+        for part in parts:
+            _recount(store, part)
+
+
+def _count_part(store: FileStore, part: _Part) -> bool:
+    """Count one block; False when what is on record about it cannot be true."""
+    block, table = part.block, store.catalog.table
+    if part.sidecar is None:
+        assert block.index is not None and part.body is not None
+        uncount_gone(block, block.index, part.body, (store.size_fixed, store.size_headers))
+        return True
+    if part.recount:
+        _recount(store, part)
+        return True
+    part.sidecar.merge_into(table)
+    for group in part.groups:
+        block.size -= group.size
+        for subject, (count, _) in group.subjects.items():
+            slot = table.find(subject)
+            if slot < 0 or table.count(slot) < count:
+                return False
+            table.remove(slot, 0, count)
+    return True
+
+
+def _recount(store: FileStore, part: _Part) -> None:
+    """Count a block by its records, knowing what is gone of it."""
+    block = part.block
+    fresh = MsgBlock(block.header, block.path)
+    sizes = (store.size_fixed, store.size_headers)
+    body = read_body(part.file)
+    scan_block(fresh, part.file, body, store.catalog.table, sizes)
+    assert fresh.index is not None
+    fresh.gone.update(block.gone)
+    uncount_gone(fresh, fresh.index, body, sizes)
+    block.gone, block.size, block.index = fresh.gone, fresh.size, fresh.index
+
+
+def _finish(store: FileStore, parts: list[_Part], checkpoint: Checkpoint | None) -> None:
+    """Set the whole stream's counters, and finish erasures that were cut short."""
+    catalog = store.catalog
+    catalog.blocks = [part.block for part in parts]
+    catalog.size = sum(block.size for block in catalog.blocks)
+    floor_seq = catalog.first_seq
+    catalog.last_seq = max(catalog.active.last_seq, floor_seq - 1)
+    catalog.last_time_ns = max(
+        *(max(block.time_ns_max, block.header.last_time_ns) for block in catalog.blocks),
+        checkpoint.last_time_ns if checkpoint is not None else 0,
+    )
+    if checkpoint is not None and checkpoint.truncate_seq is None and checkpoint.last_seq > catalog.last_seq:
+        _mourn_tail(store, checkpoint.last_seq)
+    following = catalog.next_live(floor_seq)
+    catalog.first_seq = catalog.last_seq + 1 if following is None else following
+    store.logged_floor_seq = floor_seq
+    for part in parts:
+        for seq, expires_ns in part.block.expiring:
+            if part.block.is_live(seq):
+                store.expiry.add(seq, expires_ns)
+    for part in parts:
+        for group in part.scanned.erases if part.scanned is not None else ():
+            _finish_erase(store, group)
+    if any(not block.message_count for block in catalog.blocks[:-1]):
+        store.drop_empty()
+
+
+def _finish_erase(store: FileStore, group: RemovalGroup) -> None:
+    """Do what an ERASE tombstone says, unless it was done."""
+    block = store.catalog.block_of(group.seqs.first)
+    if block is None or (block.id, block.header.generation) != (group.block_id, group.generation):
+        return
+    if block.is_live(group.seqs.first):
+        store.erase_live(block, group)
+    elif not is_erased(store.block_files[block.id], group.place, block.seed):
+        store.erase_gone(block, group)
+
+
+def _mourn_tail(store: FileStore, last_seq: int) -> None:
+    """The checkpoint knows of later sequences than the blocks do: they are lost, and must not be used again."""
+    catalog = store.catalog
+    catalog.lost.add_range(catalog.last_seq + 1, last_seq)
+    store.damage.append(f"{store.directory}: sequences {catalog.last_seq + 1} to {last_seq} are missing at the end")
+    catalog.last_seq = last_seq
+    store.lose_tail()
+
+
+def _start_empty(store: FileStore, first_seq: int, checkpoint: Checkpoint | None) -> None:
+    catalog = store.catalog
+    catalog.first_seq, catalog.last_seq = first_seq, first_seq - 1
+    if checkpoint is not None and checkpoint.last_seq >= first_seq:
+        lost = SequenceSet(checkpoint.gone_seqs.gaps(checkpoint.first_seq, checkpoint.last_seq))
+        catalog.lost, catalog.last_time_ns = lost, checkpoint.last_time_ns
+        catalog.first_seq, catalog.last_seq = checkpoint.last_seq + 1, checkpoint.last_seq
+        if lost:
+            store.damage.append(f"{store.directory}: no block is left of sequences up to {checkpoint.last_seq}")
+    store.add_block(1)
+
+
+def _cut_parts(store: FileStore, parts: list[_Part], seq: int) -> list[_Part]:
+    """A truncation was under way: blocks that lie wholly after it go first."""
+    kept = [part for part in parts if part.block.first_seq <= seq]
+    if len(kept) == len(parts):
+        return parts
+    for part in parts[len(kept) :]:
+        del store.block_files[part.block.id]
+        remove_block(store.files, store.directory, part.file)
+    store.catalog.table.clear()
+    if kept:
+        last = kept[-1]
+        last.block = MsgBlock(last.block.header, last.block.path)
+        last.sidecar, last.file = None, store.attach(last.block)
+        _open_last(store, last)
+    return kept
+
+
+def _finish_truncation(store: FileStore, seq: int) -> None:
+    """Cut the last block at the sequence, forget the intention, and start over."""
+    block = store.catalog.active
+    if block.last_seq > seq:
+        rewrite_block(store, block, block.groups, last_seq=seq)
+    write_checkpoint(store.files, store.directory, Checkpoint(0, 0, store.catalog.last_time_ns, 0, 0))
+    store.reload(seq + 1)

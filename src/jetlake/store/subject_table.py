@@ -1,0 +1,45 @@
+"""Which subjects hold messages, and how many: the face of the subject table.
+
+The compiled twin if it is built, else the reference; `_subject_table_py` says how it works and what is always true.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jetlake.store._subject_scan_py import NO_ID
+from jetlake.store._subject_table_py import FIRST_STALE, LAST_STALE, SEQ_MAX, SUBJECT_SIZE_MAX
+
+if TYPE_CHECKING:
+    from jetlake.store._subject_filter_py import SubjectFilter
+    from jetlake.store._subject_scan_py import count_matches, find_match, find_match_back
+    from jetlake.store._subject_table_py import SubjectTable
+
+    KERNEL: bool
+else:
+    try:
+        from jetlake.store._subject_filter_c import SubjectFilter
+        from jetlake.store._subject_scan_c import count_matches, find_match, find_match_back
+        from jetlake.store._subject_table_c import SubjectTable
+
+        KERNEL = True
+    except ImportError:  # not built here: slower, never different
+        from jetlake.store._subject_filter_py import SubjectFilter
+        from jetlake.store._subject_scan_py import count_matches, find_match, find_match_back
+        from jetlake.store._subject_table_py import SubjectTable
+
+        KERNEL = False
+
+__all__ = [
+    "FIRST_STALE",
+    "KERNEL",
+    "LAST_STALE",
+    "NO_ID",
+    "SEQ_MAX",
+    "SUBJECT_SIZE_MAX",
+    "SubjectFilter",
+    "SubjectTable",
+    "count_matches",
+    "find_match",
+    "find_match_back",
+]

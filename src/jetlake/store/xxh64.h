@@ -1,0 +1,83 @@
+/* XXH64, the 64-bit xxHash, for the kernels. Written from its specification; tests compare it with the xxhash package.
+   Reads are unaligned and little-endian, as the block format is. */
+#ifndef JETLAKE_XXH64_H
+#define JETLAKE_XXH64_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define JL_P1 0x9E3779B185EBCA87ULL
+#define JL_P2 0xC2B2AE3D27D4EB4FULL
+#define JL_P3 0x165667B19E3779F9ULL
+#define JL_P4 0x85EBCA77C2B2AE63ULL
+#define JL_P5 0x27D4EB2F165667C5ULL
+
+static inline uint64_t jl_load64(const unsigned char *p) {
+    uint64_t v;
+    memcpy(&v, p, 8);
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    v = __builtin_bswap64(v);
+#endif
+    return v;
+}
+
+static inline uint32_t jl_load32(const unsigned char *p) {
+    uint32_t v;
+    memcpy(&v, p, 4);
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    v = __builtin_bswap32(v);
+#endif
+    return v;
+}
+
+static inline void jl_store64(unsigned char *p, uint64_t v) {
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    v = __builtin_bswap64(v);
+#endif
+    memcpy(p, &v, 8);
+}
+
+static inline uint64_t jl_rotl(uint64_t v, int n) { return (v << n) | (v >> (64 - n)); }
+
+static inline uint64_t jl_round(uint64_t acc, uint64_t lane) {
+    return jl_rotl(acc + lane * JL_P2, 31) * JL_P1;
+}
+
+static inline uint64_t jl_merge(uint64_t acc, uint64_t lane) {
+    return (acc ^ jl_round(0, lane)) * JL_P1 + JL_P4;
+}
+
+static inline uint64_t jl_xxh64(const unsigned char *p, size_t size, uint64_t seed) {
+    const unsigned char *end = p + size;
+    uint64_t acc;
+    if (size >= 32) {
+        uint64_t a = seed + JL_P1 + JL_P2, b = seed + JL_P2, c = seed, d = seed - JL_P1;
+        do {
+            a = jl_round(a, jl_load64(p));
+            b = jl_round(b, jl_load64(p + 8));
+            c = jl_round(c, jl_load64(p + 16));
+            d = jl_round(d, jl_load64(p + 24));
+            p += 32;
+        } while (end - p >= 32);
+        acc = jl_rotl(a, 1) + jl_rotl(b, 7) + jl_rotl(c, 12) + jl_rotl(d, 18);
+        acc = jl_merge(acc, a);
+        acc = jl_merge(acc, b);
+        acc = jl_merge(acc, c);
+        acc = jl_merge(acc, d);
+    } else {
+        acc = seed + JL_P5;
+    }
+    acc += size;
+    for (; end - p >= 8; p += 8) acc = jl_rotl(acc ^ jl_round(0, jl_load64(p)), 27) * JL_P1 + JL_P4;
+    if (end - p >= 4) {
+        acc = jl_rotl(acc ^ (uint64_t)jl_load32(p) * JL_P1, 23) * JL_P2 + JL_P3;
+        p += 4;
+    }
+    for (; p < end; p++) acc = jl_rotl(acc ^ *p * JL_P5, 11) * JL_P1;
+    acc = (acc ^ (acc >> 33)) * JL_P2;
+    acc = (acc ^ (acc >> 29)) * JL_P3;
+    return acc ^ (acc >> 32);
+}
+
+#endif

@@ -1,0 +1,658 @@
+"""The subject table, its filter and its scans: every test on both twins, then the twins against a naive model."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import random
+from array import array
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from jetlake.store import subject_table
+from jetlake.store.subject_table import FIRST_STALE, LAST_STALE, NO_ID, SEQ_MAX, SUBJECT_SIZE_MAX
+from jetlake.subjects import decode_subject, matches
+
+NO_KERNELS = bool(os.environ.get("JETLAKE_NO_KERNELS"))
+BOTH_STALE = FIRST_STALE | LAST_STALE
+
+
+def load_twin(suffix: str) -> SimpleNamespace:
+    """Everything that the face exports, from the modules of one twin."""
+    modules = [
+        importlib.import_module(f"jetlake.store._subject_{part}_{suffix}") for part in ("filter", "table", "scan")
+    ]
+    names = ("SubjectFilter", "SubjectTable", "find_match", "find_match_back", "count_matches")
+    found = {name: getattr(module, name) for name in names for module in modules if hasattr(module, name)}
+    return SimpleNamespace(**found)
+
+
+@pytest.fixture(params=["py", "c"])
+def twin(request: pytest.FixtureRequest) -> SimpleNamespace:
+    if request.param == "c" and NO_KERNELS:
+        pytest.skip("JETLAKE_NO_KERNELS is set")
+    return load_twin(request.param)
+
+
+def filled(twin: SimpleNamespace, *subjects: str) -> Any:
+    """A table with one message under each subject, sequences from 1."""
+    table = twin.SubjectTable()
+    for seq, subject in enumerate(subjects, 1):
+        table.add(table.intern(subject.encode()), seq)
+    return table
+
+
+def with_seqs(twin: SimpleNamespace, *seqs: int) -> Any:
+    """A table whose slot 0 has these sequences."""
+    table = twin.SubjectTable()
+    for seq in seqs:
+        table.add(table.intern(b"a"), seq)
+    return table
+
+
+def summary(table: Any, slot: int = 0) -> tuple[int, int, int, int]:
+    return table.count(slot), table.first(slot), table.last(slot), table.flags(slot)
+
+
+def match(twin: SimpleNamespace, table: Any, *patterns: str) -> list[str]:
+    return [table.subject(slot).decode() for slot in table.match(twin.SubjectFilter(patterns))]
+
+
+@pytest.mark.skipif(NO_KERNELS, reason="JETLAKE_NO_KERNELS is set")
+def test_the_compiled_twin_is_loaded() -> None:
+    assert subject_table.KERNEL
+    assert subject_table.SubjectTable is load_twin("c").SubjectTable
+    assert subject_table.find_match is load_twin("c").find_match
+
+
+# Entries and counters
+
+
+def test_a_subject_keeps_its_slot(twin: SimpleNamespace) -> None:
+    table = twin.SubjectTable()
+    assert [table.intern(subject) for subject in (b"a", b"b", b"a", b"c")] == [0, 1, 0, 2]
+    assert [table.subject(slot) for slot in range(table.slot_limit)] == [b"a", b"b", b"c"]
+
+
+def test_an_interned_subject_is_not_found_before_it_counts(twin: SimpleNamespace) -> None:
+    table = twin.SubjectTable()
+    slot = table.intern(b"a")
+    assert (table.find(b"a"), len(table), table.total, summary(table)) == (-1, 0, 0, (0, 0, 0, 0))
+    table.add(slot, 7)
+    assert (table.find(b"a"), len(table), table.total, summary(table)) == (slot, 1, 1, (1, 7, 7, 0))
+
+
+def test_adding_widens_the_bounds(twin: SimpleNamespace) -> None:
+    assert summary(with_seqs(twin, 5, 9, 3)) == (3, 3, 9, 0)
+
+
+def test_a_new_last_is_exact(twin: SimpleNamespace) -> None:
+    table = with_seqs(twin, 1, 2, 5)
+    table.remove(0, 5)
+    assert summary(table) == (2, 1, 4, LAST_STALE)
+    table.add(0, 8)
+    assert summary(table) == (3, 1, 8, 0)
+
+
+def test_an_added_seq_below_the_last_leaves_it_stale(twin: SimpleNamespace) -> None:
+    table = with_seqs(twin, 1, 2, 5)
+    table.remove(0, 5)
+    table.add(0, 3)
+    assert summary(table) == (3, 1, 4, LAST_STALE)
+
+
+def test_a_summary_is_merged(twin: SimpleNamespace) -> None:
+    table = twin.SubjectTable()
+    slot = table.intern(b"a")
+    table.add_many(slot, 3, 10, 20, FIRST_STALE)
+    assert summary(table) == (3, 10, 20, FIRST_STALE)
+    table.add_many(slot, 2, 30, 40, LAST_STALE)
+    assert summary(table) == (5, 10, 40, BOTH_STALE)
+    table.add_many(slot, 1, 4, 4, 0)
+    assert (summary(table), table.total, len(table)) == ((6, 4, 40, BOTH_STALE), 6, 1)
+
+
+def test_removing_at_a_bound_makes_it_stale(twin: SimpleNamespace) -> None:
+    table = with_seqs(twin, 1, 4, 5, 9)
+    assert table.remove(0, 1) == 3
+    assert summary(table) == (3, 2, 9, FIRST_STALE)
+    assert table.remove(0, 9) == 2
+    assert summary(table) == (2, 2, 8, BOTH_STALE)
+
+
+def test_removing_between_the_bounds_leaves_them(twin: SimpleNamespace) -> None:
+    table = with_seqs(twin, 1, 4, 5, 9)
+    table.remove(0, 4)
+    assert summary(table) == (3, 1, 9, 0)
+
+
+def test_the_last_one_remaining_is_known_from_the_exact_side(twin: SimpleNamespace) -> None:
+    table = with_seqs(twin, 1, 9)
+    table.remove(0, 1)
+    assert summary(table) == (1, 9, 9, 0)
+    table = with_seqs(twin, 1, 9)
+    table.remove(0, 9)
+    assert summary(table) == (1, 1, 1, 0)
+
+
+def test_a_bulk_removal_makes_both_bounds_stale(twin: SimpleNamespace) -> None:
+    table = with_seqs(twin, 1, 2, 3, 4)
+    assert table.remove(0, 0, 3) == 1
+    assert summary(table) == (1, 1, 4, BOTH_STALE)
+
+
+@pytest.mark.parametrize("side", ["set_first", "set_last"])
+def test_one_exact_bound_of_a_single_message_is_both(twin: SimpleNamespace, side: str) -> None:
+    table = with_seqs(twin, 1, 2, 3, 4)
+    table.remove(0, 0, 3)
+    getattr(table, side)(0, 2)
+    assert summary(table) == (1, 2, 2, 0)
+
+
+def test_setting_a_bound_clears_its_flag_only(twin: SimpleNamespace) -> None:
+    table = with_seqs(twin, 1, 2, 3, 4)
+    table.remove(0, 0, 2)
+    table.set_first(0, 2)
+    assert summary(table) == (2, 2, 4, LAST_STALE)
+    table.set_last(0, 3)
+    assert summary(table) == (2, 2, 3, 0)
+
+
+def test_removing_all_frees_the_slot_for_another_subject(twin: SimpleNamespace) -> None:
+    table = filled(twin, "a", "b", "c")
+    assert table.remove(1, 2) == 0
+    assert (table.find(b"b"), len(table), table.total, table.slot_limit, table.reuse_count) == (-1, 2, 2, 3, 0)
+    assert table.intern(b"d") == 1
+    assert (table.slot_limit, table.reuse_count, table.subject(1)) == (3, 1, b"d")
+
+
+def test_slots_are_reused_last_freed_first(twin: SimpleNamespace) -> None:
+    table = filled(twin, "a", "b", "c")
+    table.remove(0, 1)
+    table.remove(2, 3)
+    assert [table.intern(subject) for subject in (b"x", b"y", b"z")] == [2, 0, 3]
+
+
+def test_only_an_unused_entry_is_dropped(twin: SimpleNamespace) -> None:
+    table = filled(twin, "a")
+    slot = table.intern(b"b")
+    table.drop_if_unused(0)
+    table.drop_if_unused(slot)
+    assert (table.find(b"a"), table.intern(b"c")) == (0, slot)
+
+
+def test_clear_forgets_everything_but_says_so(twin: SimpleNamespace) -> None:
+    table = filled(twin, "a", "b")
+    table.clear()
+    assert (len(table), table.total, table.slot_limit, table.reuse_count) == (0, 0, 0, 1)
+    assert match(twin, table, ">") == []
+    assert table.intern(b"b") == 0
+    table.add(0, 5)
+    assert match(twin, table, ">") == ["b"]
+
+
+def test_a_thousand_subjects_come_and_go(twin: SimpleNamespace) -> None:
+    seeded = random.Random(7)
+    names = [f"orders.{number}.{'x' * seeded.randrange(40)}" for number in range(1000)]
+    table = filled(twin, *names)
+    gone = set(seeded.sample(names, 700))
+    for name in sorted(gone):
+        slot = table.find(name.encode())
+        assert table.remove(slot, table.first(slot)) == 0
+    assert match(twin, table, ">") == sorted(set(names) - gone)
+    assert all((table.find(name.encode()) >= 0) is (name not in gone) for name in names)
+    assert len(table) == table.total == 300
+
+
+def test_subjects_of_every_size_are_told_apart(twin: SimpleNamespace) -> None:
+    sizes = [*range(1, 70), 255, 256, SUBJECT_SIZE_MAX - 1, SUBJECT_SIZE_MAX]
+    subjects = [b"s" * size for size in sizes] + [b"s" * (size - 1) + b"t" for size in sizes]
+    table = twin.SubjectTable()
+    slots = [table.intern(subject) for subject in subjects]
+    assert slots == list(range(len(subjects)))
+    assert [table.subject(slot) for slot in slots] == subjects
+    assert [table.intern(subject) for subject in subjects] == slots
+
+
+def test_size_follows_what_is_held(twin: SimpleNamespace) -> None:
+    table = filled(twin)
+    empty_size = table.size_bytes
+    for number in range(1000):
+        table.add(table.intern(b"subject.%022d" % number), 1)
+    assert empty_size < 1000 < 30_000 < table.size_bytes
+    table.clear()
+    assert table.size_bytes == empty_size
+
+
+# The door
+
+
+@pytest.mark.parametrize("slot", [-1, 1, 2, 2**31, 2**32, 2**64, -(2**70)])
+def test_a_slot_not_in_use_is_an_index_error(twin: SimpleNamespace, slot: int) -> None:
+    table = filled(twin, "a", "b")
+    table.remove(1, 2)
+    calls: list[tuple[Any, ...]] = [
+        (table.subject,), (table.count,), (table.first,), (table.last,), (table.flags,), (table.drop_if_unused,),
+        (table.add, 1), (table.add_many, 1, 1, 1, 0), (table.remove, 1), (table.set_first, 1), (table.set_last, 1),
+    ]  # fmt: skip
+    for method, *arguments in calls:
+        with pytest.raises(IndexError, match=f"slot {slot} is not in use"):
+            method(slot, *arguments)
+
+
+@pytest.mark.parametrize("size", [0, SUBJECT_SIZE_MAX + 1])
+def test_a_subject_of_a_bad_size_is_refused(twin: SimpleNamespace, size: int) -> None:
+    table = twin.SubjectTable()
+    for method in (table.intern, table.find):
+        with pytest.raises(ValueError, match=f"subject of {size} bytes, expected 1 to 65535"):
+            method(b"x" * size)
+
+
+@pytest.mark.parametrize("seq", [0, -1, SEQ_MAX + 1, 2**64])
+def test_a_bad_sequence_is_refused(twin: SimpleNamespace, seq: int) -> None:
+    table = filled(twin, "a")
+    calls: list[tuple[Any, ...]] = [
+        (table.add, seq), (table.add_many, 1, seq, 5, 0), (table.add_many, 1, 1, seq, 0),
+        (table.remove, seq), (table.set_first, seq), (table.set_last, seq),
+    ]  # fmt: skip
+    for method, *arguments in calls:
+        with pytest.raises(ValueError, match=f"seq {seq}, expected 1 to {SEQ_MAX}"):
+            method(0, *arguments)
+    assert summary(table) == (1, 1, 1, 0)
+
+
+def test_the_largest_sequence_is_kept(twin: SimpleNamespace) -> None:
+    table = with_seqs(twin, SEQ_MAX - 1, SEQ_MAX)
+    assert summary(table) == (2, SEQ_MAX - 1, SEQ_MAX, 0)
+
+
+@pytest.mark.parametrize("count", [0, -1, 3, 2**64])
+def test_no_more_is_removed_than_there_is(twin: SimpleNamespace, count: int) -> None:
+    table = with_seqs(twin, 1, 2)
+    with pytest.raises(ValueError, match=f"count {count}, expected 1 to 2"):
+        table.remove(0, 1, count)
+    assert summary(table) == (2, 1, 2, 0)
+
+
+def test_an_unused_entry_has_nothing_to_remove(twin: SimpleNamespace) -> None:
+    table = twin.SubjectTable()
+    with pytest.raises(ValueError, match="count 1, expected 1 to 0"):
+        table.remove(table.intern(b"a"), 1)
+
+
+@pytest.mark.parametrize("count", [0, -1, SEQ_MAX, 2**64])
+def test_a_summary_with_a_bad_count_is_refused(twin: SimpleNamespace, count: int) -> None:
+    table = with_seqs(twin, 1)
+    with pytest.raises(ValueError, match=f"count {count}, expected 1 to {SEQ_MAX - 1}"):
+        table.add_many(0, count, 1, 1, 0)
+
+
+# Filters
+
+
+@pytest.mark.parametrize("pattern", ["a.>", b"a.>"])
+def test_one_pattern_is_not_a_sequence_of_patterns(twin: SimpleNamespace, pattern: str | bytes) -> None:
+    with pytest.raises(TypeError, match="sequence of patterns"):
+        twin.SubjectFilter(pattern)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "is_all", "literal"),
+    [
+        ([], True, None),
+        ([">"], True, None),
+        (["a", ">"], True, None),
+        (["a.b"], False, b"a.b"),
+        ([b"a*"], False, b"a*"),
+        (["\udcff"], False, b"\xff"),
+        (["a", "b"], False, None),
+        (["a.*"], False, None),
+        (["a.>"], False, None),
+    ],
+)
+def test_a_filter_knows_its_kind(
+    twin: SimpleNamespace, patterns: list[str | bytes], is_all: bool, literal: bytes | None
+) -> None:
+    filter = twin.SubjectFilter(patterns)
+    assert (filter.is_all, filter.literal) == (is_all, literal)
+    assert len(filter.patterns) == len(patterns)
+    assert all(type(pattern) is bytes for pattern in filter.patterns)
+
+
+tokens = st.sampled_from(["a", "b", "ab", "*", "a*", "*a", "c"])
+patterns = st.builds(
+    lambda row, end: ".".join([*row, *end]), st.lists(tokens, min_size=1, max_size=4), st.sampled_from(["", ">"])
+)
+literals = st.lists(st.sampled_from(["a", "b", "ab", "a*", "*a", "c", ">a"]), min_size=1, max_size=5).map(".".join)
+
+
+@given(pattern=patterns, subject=literals)
+def test_a_filter_matches_as_subjects_do(pattern: str, subject: str) -> None:
+    for twin in TWINS:
+        assert twin.SubjectFilter([pattern]).matches(subject.encode()) is matches(pattern, subject)
+
+
+@given(st.lists(st.text("ab.*>"), max_size=3), st.text("ab.*>").map(str.encode))
+def test_filters_agree_on_any_text(some: list[str], subject: bytes) -> None:
+    filters = [twin.SubjectFilter(some) for twin in TWINS]
+    assert len({(filter.matches(subject), filter.literal, filter.is_all) for filter in filters}) == 1
+
+
+# Queries
+
+
+SUBJECTS = ["b", "a.b.c", "a", "a.b", "ab", "a.c", "a.b.d", "b.b", "a-b", "a.b-c"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ([], sorted(SUBJECTS)),
+        ([">"], sorted(SUBJECTS)),
+        (["*"], ["a", "a-b", "ab", "b"]),
+        (["a.*"], ["a.b", "a.b-c", "a.c"]),
+        (["a.>"], ["a.b", "a.b-c", "a.b.c", "a.b.d", "a.c"]),
+        (["a.b.>"], ["a.b.c", "a.b.d"]),
+        (["*.b"], ["a.b", "b.b"]),
+        (["*.b.c"], ["a.b.c"]),
+        (["a.b"], ["a.b"]),
+        (["z"], []),
+        (["z.>"], []),
+        (["a.b", "a"], ["a", "a.b"]),
+        (["a.b", "z", "a.b"], ["a.b"]),
+        (["a.b.*", "a.>"], ["a.b", "a.b-c", "a.b.c", "a.b.d", "a.c"]),
+        (["b.*", "a.b.*", "b.>"], ["a.b.c", "a.b.d", "b.b"]),
+        (["a.b", "*.b", "a"], ["a", "a.b", "b.b"]),
+    ],
+)
+def test_match_gives_each_subject_once_and_in_order(
+    twin: SimpleNamespace, wanted: list[str], expected: list[str]
+) -> None:
+    table = filled(twin, *SUBJECTS)
+    assert match(twin, table, *wanted) == expected
+    assert table.match_total(twin.SubjectFilter(wanted)) == len(expected)
+    assert table.match(twin.SubjectFilter(wanted)).typecode == "I"
+
+
+def test_match_total_sums_counts(twin: SimpleNamespace) -> None:
+    table = filled(twin, "a.x", "a.y", "b")
+    table.add_many(0, 10, 4, 20, 0)
+    assert table.match_total(twin.SubjectFilter(["a.*"])) == 12
+    assert table.match_total(twin.SubjectFilter(["a.x"])) == 11
+    assert table.match_total(twin.SubjectFilter([])) == 13
+
+
+def test_match_sees_what_changed_since_the_last_one(twin: SimpleNamespace) -> None:
+    table = filled(twin, "a.1", "a.3", "a.5")
+    assert match(twin, table, "a.*") == ["a.1", "a.3", "a.5"]
+    table.remove(1, 2)  # a hole in the order
+    assert match(twin, table, "a.*") == ["a.1", "a.5"]
+    table.add(table.intern(b"a.4"), 4)  # the same slot, elsewhere in the order
+    table.add(table.intern(b"a.0"), 5)
+    assert match(twin, table, "a.*") == ["a.0", "a.1", "a.4", "a.5"]
+
+
+def test_a_slot_freed_and_reused_between_queries_moves(twin: SimpleNamespace) -> None:
+    table = filled(twin, "a.1", "a.2", "a.3")
+    assert match(twin, table, "a.*") == ["a.1", "a.2", "a.3"]
+    for subject in (b"a.9", b"a.0", b"a.2"):  # slot 1 leaves the order once and comes and goes in the tail
+        table.remove(1, table.first(1))
+        table.add(table.intern(subject), 9)
+    assert match(twin, table, "a.*") == ["a.1", "a.2", "a.3"]
+    table.remove(1, 9)
+    assert match(twin, table, "a.*") == ["a.1", "a.3"]
+
+
+def test_an_interned_subject_without_messages_never_matches(twin: SimpleNamespace) -> None:
+    table = filled(twin, "a.1")
+    table.intern(b"a.2")
+    assert match(twin, table, "a.>") == match(twin, table, ">") == match(twin, table, "a.1", "a.2") == ["a.1"]
+
+
+def test_subjects_sort_as_bytes(twin: SimpleNamespace) -> None:
+    subjects = [b"a", b"a\0", b"a\0\0", b"a.", b"\xff\xff", b"\xff", b"a.\x80", b"prefix.aaaaaaaa", b"prefix.aaaaaaaab"]
+    table = twin.SubjectTable()
+    for subject in subjects:
+        table.add(table.intern(subject), 1)
+    assert [table.subject(slot) for slot in table.match(twin.SubjectFilter([]))] == sorted(subjects)
+
+
+# Scans
+
+
+def test_scans_find_the_nearest_live_match(twin: SimpleNamespace) -> None:
+    table = filled(twin, "a.1", "b.1", "a.2")
+    filter, memo = twin.SubjectFilter(["a.*"]), bytearray(3)
+    ids = array("I", [NO_ID, 1, 0, 1, 2, 7, 1])
+    assert twin.find_match(table, filter, ids, 0, 7, memo) == 2
+    assert twin.find_match(table, filter, ids, 3, 7, memo) == 4
+    assert twin.find_match_back(table, filter, ids, 0, 7, memo) == 4
+    assert twin.find_match_back(table, filter, ids, 0, 4, memo) == 2
+    assert twin.find_match(table, filter, ids, 5, 7, memo) == twin.find_match_back(table, filter, ids, 0, 2, memo) == -1
+    assert twin.count_matches(table, filter, ids, 0, 7, memo) == 2
+    assert memo == bytearray([2, 1, 2])
+
+
+def test_an_empty_range_has_no_match(twin: SimpleNamespace) -> None:
+    table, filter, memo, ids = filled(twin, "a"), twin.SubjectFilter([]), bytearray(1), array("I", [0, 0])
+    for start, stop in [(0, 0), (2, 2), (2, 1), (5, 1)]:
+        assert twin.find_match(table, filter, ids, start, stop, memo) == -1
+        assert twin.find_match_back(table, filter, ids, start, stop, memo) == -1
+        assert twin.count_matches(table, filter, ids, start, stop, memo) == 0
+    assert memo == b"\0"
+
+
+def test_scans_trust_the_memo(twin: SimpleNamespace) -> None:
+    table = filled(twin, "a", "b")
+    ids = array("I", [0, 1])
+    assert twin.count_matches(table, twin.SubjectFilter(["a"]), ids, 0, 2, bytearray([1, 2])) == 1
+    assert twin.find_match(table, twin.SubjectFilter(["a"]), ids, 0, 2, bytearray([1, 2])) == 1
+
+
+def test_slots_without_messages_never_match_and_are_not_remembered(twin: SimpleNamespace) -> None:
+    table = filled(twin, "a", "b")
+    table.remove(1, 2)
+    slots = [table.intern(b"c"), table.intern(b"d")]
+    table.drop_if_unused(slots[1])
+    ids, memo = array("I", [*slots, NO_ID]), bytearray(3)
+    assert twin.find_match(table, twin.SubjectFilter([]), ids, 0, 3, memo) == -1
+    assert memo == bytearray(3)
+    table.add(slots[0], 3)
+    assert twin.find_match(table, twin.SubjectFilter([]), ids, 0, 3, memo) == 0
+
+
+def test_a_match_that_lost_its_messages_no_longer_counts(twin: SimpleNamespace) -> None:
+    table, filter, memo, ids = filled(twin, "a", "b"), twin.SubjectFilter([]), bytearray(2), array("I", [0, 1])
+    assert twin.count_matches(table, filter, ids, 0, 2, memo) == 2
+    table.remove(0, 1)
+    assert twin.count_matches(table, filter, ids, 0, 2, memo) == 1
+
+
+@pytest.mark.parametrize("name", ["find_match", "find_match_back", "count_matches"])
+def test_scans_check_their_arguments(twin: SimpleNamespace, name: str) -> None:
+    scan, table, filter, ids = getattr(twin, name), filled(twin, "a", "b"), twin.SubjectFilter([]), array("I", [0, 1])
+    for start, stop in [(-1, 1), (0, 3)]:
+        with pytest.raises(IndexError, match=f"range {start} to {stop} of 2 ids"):
+            scan(table, filter, ids, start, stop, bytearray(2))
+    with pytest.raises(ValueError, match="memo of 1 bytes for 2 slots"):
+        scan(table, filter, ids, 0, 2, bytearray(1))
+    scan(table, filter, memoryview(ids), 0, 2, bytearray(9))
+
+
+# The twins beside a model
+
+
+TWINS = [load_twin("py")] if NO_KERNELS else [load_twin("py"), load_twin("c")]
+NAMES = [b"a", b"b", b"a.a", b"a.b", b"a.a.a", b"a.a.b", b"a.b.a", b"b.a", b"b.b", b"b.*a", b"ab", b"c.c.c.c.c.c.c.c.c"]
+FILTERS = [
+    (),
+    (">",),
+    ("a",),
+    ("a.*",),
+    ("*.a",),
+    ("a.>",),
+    ("a.a.>", "a.*"),
+    ("a.b", "b"),
+    ("b.*", "a.a", "*"),
+    ("z.>",),
+]
+
+names = st.sampled_from(NAMES)
+numbers = st.integers(0, 1000)
+
+
+class TwinsAndModel(RuleBasedStateMachine):
+    """Every step runs on both twins; the model is a dict of sets of live sequences."""
+
+    @initialize()
+    def start(self) -> None:
+        self.live: dict[bytes, set[int]] = {}
+        self.seq = 0
+        self.slots: dict[bytes, int] = {}  # of live and interned subjects
+        self.tables = [twin.SubjectTable() for twin in TWINS]
+        self.memos: dict[tuple[str, ...], tuple[int, list[bytearray]]] = {}
+
+    def on_all(self, method: str, *arguments: Any) -> Any:
+        """Call it on every twin; they must agree."""
+        results = [getattr(table, method)(*arguments) for table in self.tables]
+        assert results.count(results[0]) == len(results), (method, arguments, results)
+        return results[0]
+
+    def intern(self, name: bytes) -> int:
+        slot: int = self.on_all("intern", name)
+        assert self.slots.get(name, slot) == slot
+        assert all(other == name for other, taken in self.slots.items() if taken == slot)
+        self.slots[name] = slot
+        return slot
+
+    def forget(self, name: bytes) -> None:
+        del self.slots[name]
+        self.live.pop(name, None)
+
+    @rule(name=names)
+    def interned(self, name: bytes) -> None:
+        self.intern(name)
+
+    @rule(name=names, gap=st.integers(1, 3))
+    def added(self, name: bytes, gap: int) -> None:
+        self.seq += gap
+        self.on_all("add", self.intern(name), self.seq)
+        self.live.setdefault(name, set()).add(self.seq)
+
+    @rule(name=names, pick=numbers)
+    def added_out_of_order(self, name: bytes, pick: int) -> None:
+        taken = set().union(*self.live.values())
+        if unused := [seq for seq in range(1, self.seq) if seq not in taken]:
+            seq = unused[pick % len(unused)]
+            self.on_all("add", self.intern(name), seq)
+            self.live.setdefault(name, set()).add(seq)
+
+    @rule(name=names, count=st.integers(1, 4), slack=st.integers(0, 2))
+    def merged(self, name: bytes, count: int, slack: int) -> None:
+        seqs = range(self.seq + 1 + slack, self.seq + 1 + slack + count)
+        self.seq += count + 2 * slack
+        flags = BOTH_STALE if slack else 0
+        self.on_all("add_many", self.intern(name), count, seqs[0] - slack, seqs[-1] + slack, flags)
+        self.live.setdefault(name, set()).update(seqs)
+
+    @rule(pick=numbers, which=st.sampled_from([0, -1, 1]))
+    def removed(self, pick: int, which: int) -> None:
+        if self.live:
+            name = sorted(self.live)[pick % len(self.live)]
+            seqs = sorted(self.live[name])
+            seq = seqs[which] if which <= 0 else seqs[pick % len(seqs)]
+            self.live[name].remove(seq)
+            assert self.on_all("remove", self.slots[name], seq) == len(self.live[name])
+            if not self.live[name]:
+                self.forget(name)
+
+    @rule(pick=numbers, count=st.integers(2, 4))
+    def removed_in_bulk(self, pick: int, count: int) -> None:
+        many = sorted(name for name, seqs in self.live.items() if len(seqs) >= count)
+        if many:
+            name = many[pick % len(many)]
+            gone = sorted(self.live[name], key=lambda seq: seq * 7919 % (pick + 11))[:count]
+            self.live[name] -= set(gone)
+            assert self.on_all("remove", self.slots[name], 0, count) == len(self.live[name])
+            if not self.live[name]:
+                self.forget(name)
+
+    @rule(name=names)
+    def dropped_if_unused(self, name: bytes) -> None:
+        if name in self.slots:
+            self.on_all("drop_if_unused", self.slots[name])
+            if name not in self.live:
+                self.forget(name)
+
+    @rule(pick=numbers, last=st.booleans())
+    def made_exact(self, pick: int, last: bool) -> None:
+        if self.live:
+            name = sorted(self.live)[pick % len(self.live)]
+            seqs = self.live[name]
+            self.on_all("set_last" if last else "set_first", self.slots[name], max(seqs) if last else min(seqs))
+
+    @rule(sure=st.integers(0, 9))
+    def cleared(self, sure: int) -> None:
+        if sure == 0:
+            self.on_all("clear")
+            self.live, self.slots = {}, {}
+
+    @rule(patterns=st.sampled_from(FILTERS))
+    def matched(self, patterns: tuple[str, ...]) -> None:
+        wanted = sorted(name for name in self.live if naive_match(patterns, name))
+        for twin, table in zip(TWINS, self.tables, strict=True):
+            filter = twin.SubjectFilter(patterns)
+            assert table.match(filter) == array("I", [self.slots[name] for name in wanted])
+            assert table.match_total(filter) == sum(len(self.live[name]) for name in wanted)
+
+    @rule(patterns=st.sampled_from(FILTERS), ids=st.lists(st.integers(0, 14) | st.just(NO_ID), max_size=8), cut=numbers)
+    def scanned(self, patterns: tuple[str, ...], ids: list[int], cut: int) -> None:
+        matching = {slot for name, slot in self.slots.items() if name in self.live and naive_match(patterns, name)}
+        start, stop = sorted((cut % (len(ids) + 1), cut // 9 % (len(ids) + 1)))
+        hits = [index for index in range(start, stop) if ids[index] in matching]
+        expected = (hits[0] if hits else -1, hits[-1] if hits else -1, len(hits))
+        memos = self.memos_of(patterns)
+        for twin, table, memo in zip(TWINS, self.tables, memos, strict=True):
+            arguments = (table, twin.SubjectFilter(patterns), array("I", ids), start, stop, memo)
+            found = (twin.find_match(*arguments), twin.find_match_back(*arguments), twin.count_matches(*arguments))
+            assert found == expected
+        assert memos.count(memos[0]) == len(memos)
+
+    def memos_of(self, patterns: tuple[str, ...]) -> list[bytearray]:
+        """The memos kept with this filter, renewed when slots were reused, as callers do."""
+        reuse_count, memos = self.memos.get(patterns, (-1, []))
+        if reuse_count != self.tables[0].reuse_count:
+            memos = [bytearray() for _ in TWINS]
+        for memo in memos:
+            memo.extend(bytes(max(0, self.tables[0].slot_limit - len(memo))))
+        self.memos[patterns] = (self.tables[0].reuse_count, memos)
+        return memos
+
+    @invariant()
+    def twins_agree_with_the_model(self) -> None:
+        for name in NAMES:
+            assert self.on_all("find", name) == (self.slots[name] if name in self.live else -1)
+        for name, slot in self.slots.items():
+            assert self.on_all("subject", slot) == name
+            count, first, last, flags = (self.on_all(field, slot) for field in ("count", "first", "last", "flags"))
+            seqs = self.live.get(name, set())
+            assert count == len(seqs)
+            if seqs:
+                assert first == min(seqs) or (flags & FIRST_STALE and first < min(seqs))
+                assert last == max(seqs) or (flags & LAST_STALE and last > max(seqs))
+        for table in self.tables:
+            assert (len(table), table.total) == (len(self.live), sum(map(len, self.live.values())))
+        assert len({(table.slot_limit, table.reuse_count) for table in self.tables}) == 1
+
+
+def naive_match(patterns: tuple[str, ...], name: bytes) -> bool:
+    return not patterns or any(matches(pattern, decode_subject(name)) for pattern in patterns)
+
+
+TestTwinsAndModel = TwinsAndModel.TestCase
+TestTwinsAndModel.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
