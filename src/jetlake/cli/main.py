@@ -1,4 +1,4 @@
-"""The `jetlake` command: one typer app, to which each command's module adds itself.
+"""The `jetlake` command: one typer app; each command is a function in a module of its own.
 
 Results go to stdout, everything else to stderr.
 """
@@ -10,6 +10,8 @@ from typing import Annotated
 import typer
 
 from jetlake import __version__
+from jetlake.cli.dump import dump
+from jetlake.cli.verify import verify
 
 app = typer.Typer(name="jetlake", no_args_is_help=True, add_completion=False)
 
@@ -27,6 +29,10 @@ def jetlake(
     ] = False,
 ) -> None:
     """A JetStream server in Python whose streams are Spark tables."""
+
+
+for command in (verify, dump):
+    app.command()(command)
 
 
 def main() -> None:

@@ -242,7 +242,7 @@ cdef class SubjectTable:
             self.live_count -= 1
             self._free_entry(slot)
             return 0
-        if count > 1:
+        if count > 1 or seq == 0:
             entry.flags |= FIRST_STALE | LAST_STALE
             return entry.count
         if seq == entry.first:
@@ -303,9 +303,9 @@ cdef class SubjectTable:
         self.total_count += count
 
     def remove(self, slot, seq, count=1):
-        """Count this message less, or `count` unnamed ones; return how many remain. At 0 the entry is freed."""
+        """Count this message less, or `count` unnamed ones (with seq 0); how many remain. At 0 the entry is freed."""
         check_count(count, self._entry(slot).count)
-        if count == 1:
+        if count == 1 and seq:
             check_seq(seq)
             return self._remove(slot, seq, 1)
         return self._remove(slot, 0, count)

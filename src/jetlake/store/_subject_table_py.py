@@ -114,10 +114,10 @@ class SubjectTable:
         self._total += count
 
     def remove(self, slot: int, seq: int, count: int = 1) -> int:
-        """Count this message less, or `count` unnamed ones; return how many remain. At 0 the entry is freed."""
+        """Count this message less, or `count` unnamed ones (with seq 0); how many remain. At 0 the entry is freed."""
         entry = self._entry(slot)
         check_count(count, entry.count)
-        if count == 1:
+        if count == 1 and seq:
             check_seq(seq)
         entry.count -= count
         self._total -= count
@@ -258,7 +258,7 @@ class SubjectTable:
 
 def _loosen(entry: _Entry, seq: int, count: int) -> None:
     """Account for a removal in the bounds of an entry that still has messages."""
-    if count > 1:
+    if count > 1 or not seq:
         entry.flags |= FIRST_STALE | LAST_STALE
         return
     if seq == entry.first:

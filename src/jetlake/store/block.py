@@ -69,6 +69,11 @@ class BlockIndex:
             self.offsets.extend(more)
             self.ids.extend(more)
 
+    def trim(self) -> None:
+        """Give back the room to grow."""
+        del self.offsets[self.count :]
+        del self.ids[self.count :]
+
     def note_seqs(self, seq: int, count: int) -> None:
         """The next `count` messages have sequences from `seq` on. Call before `count` is raised."""
         if not self.count and self.seqs is None:

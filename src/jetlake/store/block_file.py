@@ -94,23 +94,28 @@ class BlockFile:
         self.file_size = at
 
     def read(self, start: int, end: int) -> bytes:
-        """Body bytes start..end-1; CorruptBlock when they cannot be had."""
+        """Body bytes start..end-1, or as many of them as come before damage; CorruptBlock when there are none."""
         if self.envelope.is_plain:
             data = self.file.pread(HEADER_SIZE + start, end - start)
-            if len(data) < end - start:
-                raise CorruptBlock(self.path, HEADER_SIZE + start, f"{end - start} bytes wanted, {len(data)} there")
+            if not data and end > start:
+                raise CorruptBlock(self.path, HEADER_SIZE + start, f"{end - start} bytes wanted, the file ends")
             return data
-        parts = []
+        parts, at = list[bytes](), start
         place = max(bisect_right(self.frames, start, key=lambda frame: frame.plain_offset) - 1, 0)
         for frame in self.frames[place:]:
-            if frame.plain_offset >= end:
+            if at >= end or not frame.plain_offset <= at < frame.plain_offset + frame.plain_size:
                 break
-            plain = self._plain(frame)
-            parts.append(plain[max(start - frame.plain_offset, 0) : end - frame.plain_offset])
-        data = b"".join(parts)
-        if len(data) < end - start:
-            raise CorruptBlock(self.path, start, f"{end - start} bytes wanted, {len(data)} in readable frames")
-        return data
+            try:
+                plain = self._plain(frame)
+            except CorruptBlock:
+                if parts:
+                    break
+                raise
+            parts.append(plain[at - frame.plain_offset : end - frame.plain_offset])
+            at = frame.plain_offset + frame.plain_size
+        if not parts and end > start:
+            raise CorruptBlock(self.path, start, f"{end - start} bytes wanted, no readable frame holds them")
+        return b"".join(parts)
 
     def _plain(self, frame: Frame) -> bytes:
         plain = self._decoded.get(frame.plain_offset)
@@ -143,7 +148,7 @@ def encode_frame(envelope: Envelope, plain: memoryview | bytes, plain_offset: in
     nonce_and_tag = envelope.seal(plain, FRAME_HEAD.pack(FRAME_MAGIC, plain_offset, len(plain), 0))
     head = FRAME_HEAD.pack(FRAME_MAGIC, plain_offset, len(plain), len(nonce_and_tag))
     head += hash64(head, seed).to_bytes(8, "little")
-    data = head + nonce_and_tag + last_seq.to_bytes(8, "little")
+    data = head + nonce_and_tag + last_seq.to_bytes(8, "little") + (last_seq ^ seed).to_bytes(8, "little")
     return data + hash64(data, seed).to_bytes(8, "little")
 
 

@@ -17,6 +17,7 @@ from jetlake.store.format import (
     FRAME_MAGIC,
     FRAME_TAIL_SIZE,
     HEADER_SIZE,
+    NOT_MESSAGE,
     RECORD_SIZE_MIN,
     SKIP,
     TOMBSTONE,
@@ -31,6 +32,7 @@ from jetlake.store.varint import decode_varint
 
 # A damaged end is believed to have used a sequence only if that is at most so far ahead.
 _TAIL_SEQS_MAX = 1 << 20
+_TAIL_TIME_NS_MAX = 30 * 24 * 3600 * 10**9
 
 
 class Body(NamedTuple):
@@ -42,6 +44,7 @@ class Body(NamedTuple):
     file_end: int  # after the last sound frame; the end of the file where there are no frames
     tail: bytes  # what follows the last sound frame
     damage: list[str]  # unreadable frames, in words
+    last_seq: int  # the last sequence in use when the last sound frame was written; 0 where there are no frames
 
 
 class BlockScan(NamedTuple):
@@ -58,9 +61,9 @@ def read_body(file: BlockFile) -> Body:
     file_size = file.file.size()
     data = file.file.pread(HEADER_SIZE, max(file_size - HEADER_SIZE, 0))
     if file.envelope.is_plain:
-        return Body(data, [], file_size, file_size, b"", [])
+        return Body(data, [], file_size, file_size, b"", [], 0)
     plain, frames, damage = bytearray(), list[Frame](), list[str]()
-    offset = sound_end = 0
+    offset = sound_end = last_seq = 0
     while offset < len(data):
         found = open_frame(file.envelope, data, offset, file.header.hash_seed)
         if isinstance(found, str):
@@ -73,7 +76,8 @@ def read_body(file: BlockFile) -> Body:
         plain[frame.plain_offset : frame.plain_offset + frame.plain_size] = piece
         frames.append(frame._replace(file_offset=HEADER_SIZE + offset))
         offset = sound_end = frame.file_end
-    return Body(bytes(plain), frames, file_size, HEADER_SIZE + sound_end, data[sound_end:], damage)
+        last_seq = max(last_seq, _seqs_of_frame_tail(data[:sound_end], file.header.hash_seed)[0])
+    return Body(bytes(plain), frames, file_size, HEADER_SIZE + sound_end, data[sound_end:], damage, last_seq)
 
 
 def _next_frame(data: bytes, offset: int, seed: int) -> int:
@@ -98,6 +102,8 @@ def scan_block(block: MsgBlock, file: BlockFile, body: Body, table: SubjectTable
         for offset, size in found.damage
         if file.envelope.is_plain or any(body.data[offset : offset + size])
     ] + body.damage
+    block.last_seq = max(block.last_seq, body.last_seq)
+    _settle_last_damage(block, body, found)
     torn_size = _settle_tail(block, file, body, found, damage)
     holes = _holes(block, found)
     block.gone.update(holes)
@@ -137,6 +143,9 @@ def _read_others(block: MsgBlock, data: bytes, offsets: list[int]) -> list[Remov
             block.gone.add_range(record.seq, record.seq + decode_varint(record.payload, 0)[0] - 1)
         elif record.flags & ERASED:
             block.gone.add(record.seq)
+            if record.time_ns:
+                block.time_ns_min = min(block.time_ns_min, record.time_ns)
+                block.time_ns_max = max(block.time_ns_max, record.time_ns)
         elif record.flags & FLOOR:
             block.floor_seq = max(block.floor_seq, record.seq)
         elif record.flags & TOMBSTONE:
@@ -170,6 +179,17 @@ def _holes(block: MsgBlock, found: Scan) -> SequenceSet:
     return SequenceSet(known.gaps(block.first_seq, block.last_seq))
 
 
+def _settle_last_damage(block: MsgBlock, body: Body, found: Scan) -> None:
+    """Damage after which only records without a sequence follow: work out which sequences it took."""
+    sequenced = [offset for offset in found.others if body.data[offset] & (SKIP | ERASED)]
+    last_offset = max([*found.offsets[-1:], *sequenced[-1:]], default=-1)
+    for offset, size in found.damage:
+        if offset > last_offset:
+            region = body.data[offset : offset + size]
+            seq = _record_tail_seq(region, block.last_seq, max(block.time_ns_max, block.header.last_time_ns))
+            block.last_seq = max(block.last_seq, seq or 0)
+
+
 def _settle_tail(block: MsgBlock, file: BlockFile, body: Body, found: Scan, damage: list[str]) -> int:
     """Tell a write that was cut short from damage to a finished one. The size of the former.
 
@@ -183,7 +203,11 @@ def _settle_tail(block: MsgBlock, file: BlockFile, body: Body, found: Scan, dama
     if not tail:
         block.written_size = block.synced_size = block.body_size
         return 0
-    last_seq = _record_tail_seq(tail, block.last_seq) if plain else _frame_tail_seq(tail, block)
+    if plain:
+        time_ns = max(block.time_ns_max, block.header.last_time_ns)
+        last_seq = _record_tail_seq(tail, block.last_seq, time_ns)
+    else:
+        last_seq = _frame_tail_seq(tail, block)
     if last_seq is None:
         block.written_size = block.synced_size = block.body_size
         return len(tail)
@@ -196,31 +220,47 @@ def _settle_tail(block: MsgBlock, file: BlockFile, body: Body, found: Scan, dama
     return 0
 
 
-def _record_tail_seq(tail: bytes, prev_seq: int) -> int | None:
+def _record_tail_seq(tail: bytes, prev_seq: int, prev_time_ns: int) -> int | None:
     """The last sequence that unsound bytes at the end used; None when they are an unfinished write."""
     seqs = []
+    known_seq = None
     try:
         end = measure(tail, 0, len(tail)).end
         if any(tail[:end]):
             seqs.append(TRAILER.unpack_from(tail, end - TRAILER.size)[0])
+            known_seq = prev_seq if tail[0] & NOT_MESSAGE else prev_seq + 1
     except BadRecord:
         pass
-    whole = bool(seqs)
     if len(tail) >= RECORD_SIZE_MIN:
-        seqs.append(TRAILER.unpack_from(tail, len(tail) - TRAILER.size)[0])
-    seqs = [seq for seq in seqs if prev_seq < seq <= prev_seq + _TAIL_SEQS_MAX]
-    return max(seqs) if seqs else prev_seq if whole else None
+        seq, time_ns, _ = TRAILER.unpack_from(tail, len(tail) - TRAILER.size)
+        if abs(time_ns - prev_time_ns) < _TAIL_TIME_NS_MAX and 0 < seq <= prev_seq + _TAIL_SEQS_MAX:
+            seqs.append(seq)
+            known_seq = known_seq or prev_seq
+    return _plausible_seq(seqs, prev_seq, known_seq)
 
 
 def _frame_tail_seq(tail: bytes, block: MsgBlock) -> int | None:
     """The same for bytes that are not a sound frame."""
     seqs = []
     frame = frame_at(tail, 0, block.seed)
-    if frame is not None and frame.file_end <= len(tail):
-        seqs.append(int.from_bytes(tail[frame.file_end - FRAME_TAIL_SIZE :][:8], "little"))
-    if len(tail) >= FRAME_TAIL_SIZE:
-        seqs.append(int.from_bytes(tail[-FRAME_TAIL_SIZE:][:8], "little"))
-    seqs = [seq for seq in seqs if block.last_seq < seq <= block.last_seq + _TAIL_SEQS_MAX]
-    if seqs:
-        return max(seqs)
-    return block.last_seq if frame is not None and frame.file_end <= len(tail) else None
+    whole = frame is not None and frame.file_end <= len(tail)
+    if frame is not None and whole:
+        seqs += _seqs_of_frame_tail(tail[: frame.file_end], block.seed)
+    elif len(tail) >= FRAME_TAIL_SIZE:
+        first, second = _seqs_of_frame_tail(tail, block.seed)
+        if first == second:
+            seqs.append(first)
+            whole = True
+    return _plausible_seq(seqs, block.last_seq, block.last_seq if whole else None)
+
+
+def _seqs_of_frame_tail(frame: bytes, seed: int) -> tuple[int, int]:
+    """The last sequence as a frame's end says it twice."""
+    tail = frame[-FRAME_TAIL_SIZE:]
+    return int.from_bytes(tail[:8], "little"), int.from_bytes(tail[8:16], "little") ^ seed
+
+
+def _plausible_seq(seqs: list[int], prev_seq: int, known_seq: int | None) -> int | None:
+    """The highest believable sequence; else the one that was used for sure, or None when that is not known."""
+    believable = [seq for seq in seqs if prev_seq < seq <= prev_seq + _TAIL_SEQS_MAX]
+    return max(believable, default=known_seq)

@@ -117,11 +117,13 @@ class Catalog:
         assert position >= 0, f"sequence {seq} is live but not in the index of block {block.id}"
         try:
             record = block.record(index, position)
-        except BadRecord as error:
-            raise CorruptBlock(block.path, index.offsets[position], f"sequence {seq}: {error}") from error
-        if record.seq != seq:
-            raise CorruptBlock(block.path, index.offsets[position], f"sequence {record.seq} where {seq} belongs")
-        return record
+            if record.seq == seq and record.is_message:
+                return record
+            problem = f"sequence {record.seq} where {seq} belongs"
+        except (BadRecord, CorruptBlock) as error:
+            problem = f"sequence {seq}: {error}"
+        self.lost.add(seq)
+        raise CorruptBlock(block.path, index.offsets[position], problem)
 
     def gone(self) -> SequenceSet:
         """The sequences between first and last that hold no message."""

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from jetlake.clock import Clock, system_clock
-from jetlake.errors import BadRequest, LimitExceeded, MessageNotFound, StoreClosed
+from jetlake.errors import BadRequest, CorruptBlock, LimitExceeded, MessageNotFound, StoreClosed
 from jetlake.ops import OP_MSG_ID, OP_SPECIAL, OP_WORDS
 from jetlake.store.api import Discard, Pending, SimpleState, StoredMsg, StreamLimits, StreamState
 from jetlake.store.block import BlockIndex, MsgBlock
@@ -100,8 +100,8 @@ class BlockStore:
     def append_batch(self, data: Buffer, ops: array[int], first: int = 0, stop: int | None = None) -> tuple[int, int]:
         """Store the messages that operations first..stop-1 describe (see `jetlake.ops`), up to one that is special.
 
-        Returns the sequence of the first one, and the operation at which it stopped. Where a limit may refuse one of
-        them, or depends on each in turn, they are stored one by one; LimitExceeded then leaves those before stored.
+        Returns the sequence of the first one, and the operation at which it stopped. It also stops in front of one
+        that discard=new refuses; if that is the first, it raises LimitExceeded.
         """
         self._check_writable()
         stop = len(ops) // OP_WORDS if stop is None else stop
@@ -161,7 +161,7 @@ class BlockStore:
             msgs=msgs,
             bytes=catalog.size,
             first_seq=0 if unused else catalog.first_seq,
-            first_time_ns=catalog.record(catalog.first_seq).time_ns if msgs else 0,
+            first_time_ns=self._time_of(catalog.first_seq) if msgs else 0,
             last_seq=catalog.last_seq,
             last_time_ns=catalog.last_time_ns,
             num_subjects=len(catalog.table),
@@ -263,16 +263,7 @@ class BlockStore:
         self._check_writable()
         self.limits = limits
         self.expiry.restart()
-        if limits.max_msgs_per_subject > 0:
-            table = self.catalog.table
-            over = [
-                slot
-                for slot in table.match(self.queries.filter(">").subjects)
-                if table.count(slot) > limits.max_msgs_per_subject
-            ]
-            self._trim_subjects(over)
-        self._enforce()
-        self.expiry.run(self.clock())
+        self._apply_limits()
         self._done()
 
     def expire(self, now_ns: int | None = None) -> int:
@@ -372,7 +363,12 @@ class BlockStore:
             if op[9] & OP_SPECIAL:
                 return number
             subject, headers, payload = (view[start : start + size] for start, size in (op[0:2], op[4:6], op[6:8]))
-            self._check_discard_new(bytes(subject), self._size(subject, headers, payload))
+            try:
+                self._check_discard_new(bytes(subject), self._size(subject, headers, payload))
+            except LimitExceeded:
+                if number == first:
+                    raise
+                return number
             flags = MSG_ID if op[9] & OP_MSG_ID else 0
             self._put(self.catalog.last_seq + 1, self._now(), bytes(subject), headers, payload, 0, flags)
         return stop
@@ -430,6 +426,15 @@ class BlockStore:
         if 0 < limits.max_bytes < catalog.size:
             self._evict(size=catalog.size - limits.max_bytes)
 
+    def _apply_limits(self) -> None:
+        """Enforce all limits on all that is there."""
+        table, subject_max = self.catalog.table, self.limits.max_msgs_per_subject
+        if subject_max > 0:
+            slots = table.match(self.queries.filter(">").subjects)
+            self._trim_subjects([slot for slot in slots if table.count(slot) > subject_max])
+        self._enforce()
+        self.expiry.run(self.clock())
+
     def _trim_subjects(self, slots: Sequence[int]) -> None:
         """Bring subjects back to max_msgs_per_subject, oldest messages first."""
         table, subject_max = self.catalog.table, self.limits.max_msgs_per_subject
@@ -461,7 +466,7 @@ class BlockStore:
         """Take a message that cannot be read out of the table; the size that it had, as near as can be told."""
         subject = index.table.subject(index.ids[position])
         self.catalog.table.remove(self.catalog.table.find(subject), index.seq(position))
-        return min(index.end(position, block.body_size) - index.offsets[position], block.size)
+        return self._damaged_size(block, index, position)
 
     def _gone_from_front(self, block: MsgBlock, first: int, last: int, size: int) -> None:
         """Messages first..last, the oldest of the stream, have left the table."""
@@ -562,9 +567,25 @@ class BlockStore:
         return purged
 
     def _message_size(self, seq: int) -> int:
-        """How large JetStream counts the message at a sequence."""
-        record = self.catalog.record(seq)
+        """How large JetStream counts the message at a sequence; as near as can be told when it is damaged."""
+        try:
+            record = self.catalog.record(seq)
+        except CorruptBlock:
+            block = self.catalog.block_of(seq)
+            assert block is not None
+            index = self.catalog.index(block)
+            return self._damaged_size(block, index, index.position(seq))
         return self._size(record.subject, record.headers, record.payload)
+
+    def _damaged_size(self, block: MsgBlock, index: BlockIndex, position: int) -> int:
+        return min(index.end(position, block.body_size) - index.offsets[position], block.size)
+
+    def _time_of(self, seq: int) -> int:
+        """When a message was stored; 0 when it is damaged."""
+        try:
+            return self.catalog.record(seq).time_ns
+        except CorruptBlock:
+            return 0
 
     def _size(self, subject: Buffer, headers: Buffer, payload: Buffer) -> int:
         size = self.size_fixed + len(subject) + len(payload)

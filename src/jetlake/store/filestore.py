@@ -17,6 +17,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from types import TracebackType
 from typing import Literal, Self
 
@@ -95,11 +96,12 @@ class FileStore(BlockStore):
         self._committing = False
         self._synced_at_ns = clock()
         files.make_dirs(self.directory)
+        files.sync_dir(os.path.dirname(self.directory) or ".")  # it may be there since a crash, and not durable
         self._lock = files.lock(f"{self.directory}/{LOCK_NAME}")
         try:
             self.reload(first_seq)
             migrate(self)
-            self.expiry.run(clock())
+            self._apply_limits()
             self.commit()
         except BaseException:
             self._release()
@@ -333,6 +335,7 @@ class FileStore(BlockStore):
         block = self.catalog.active
         assert block.index is not None
         block.sealed = True
+        block.index.trim()
         self._sealed[block.id] = seal(block, block.index)
         self.add_block(block.id + 1)
 
@@ -342,10 +345,8 @@ class FileStore(BlockStore):
         self._unsynced.pop(block.id, None)
         self._sealed.pop(block.id, None)
         self._sparse.discard(block.id)
-        if block.id in self._new:
-            self._new.discard(block.id)
-        else:
-            self._gone_files.append(file)
+        self._new.discard(block.id)
+        self._gone_files.append(file)  # also a new one: a commit may be about to make it
 
     def _note_dropped_middle(self, block: MsgBlock) -> None:
         """Put on record that a block's sequences are gone, and what its tombstones said of blocks that remain."""
@@ -429,7 +430,7 @@ class FileStore(BlockStore):
         catalog, seq = self.catalog, group.seqs.first
         record = catalog.record(seq)
         self._leave(block, seq, record.subject, self._size(record.subject, record.headers, record.payload))
-        self.erase_gone(block, group)
+        self.erase_gone(block, group, record.time_ns)
         if seq == catalog.first_seq:
             following = catalog.next_live(seq) if catalog.table.total else None
             catalog.first_seq = catalog.last_seq + 1 if following is None else following
@@ -437,10 +438,10 @@ class FileStore(BlockStore):
         elif block.sealed and not block.message_count:
             self._drop_middle(block)
 
-    def erase_gone(self, block: MsgBlock, group: RemovalGroup) -> None:
+    def erase_gone(self, block: MsgBlock, group: RemovalGroup, time_ns: int = 0) -> None:
         """Overwrite the record of an ERASE tombstone."""
         try:
-            erase_bytes(self, block, list(outward_groups(self, block)), group.seqs.first, group.place)
+            erase_bytes(self, block, list(outward_groups(self, block)), group.seqs.first, group.place, time_ns)
         except Exception as error:
             self.fail_commit(error)
             raise StoreFrozen(self.name, error) from error
@@ -471,12 +472,31 @@ class FileStore(BlockStore):
         if self.catalog.active.body_size:
             self._rotate()
         self.commit(sync=True)
-        for block in [block for block in self.catalog.blocks[:-1] if block.first_seq <= seq and block.gone]:
-            self._rewrite(block)  # what says so of them may lie in what is cut off
+        # What says that messages are gone may lie in what is cut off: the blocks that stay must say it themselves.
+        kept = [block for block in self.catalog.blocks[:-1] if block.first_seq <= seq]
+        for block in kept[:-1]:
+            if block.gone:
+                self._rewrite(block)
+        if kept:
+            between = self._between(kept)
+            kept[-1].floor_seq = self.catalog.first_seq
+            groups = [*outward_groups(self, kept[-1]), *([RemovalGroup(0, 0, between)] if between else [])]
+            rewrite_block(self, kept[-1], groups)
         checkpoint = self._checkpoint()
         checkpoint.truncate_seq = seq
         write_checkpoint(self.files, self.directory, checkpoint)
         self.reload(seq + 1)
+        if self.catalog.last_seq < seq:
+            self._skip(seq - self.catalog.last_seq, self._now())
+
+    def _between(self, blocks: Sequence[MsgBlock]) -> SequenceSet:
+        """The sequences between blocks, which belonged to blocks that were let go."""
+        between = SequenceSet()
+        for block, following in pairwise(blocks):
+            if following.first_seq > block.last_seq + 1:
+                between.add_range(block.last_seq + 1, following.first_seq - 1)
+        between.difference_update(self.catalog.lost)
+        return between
 
     # The end
 

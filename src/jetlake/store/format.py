@@ -42,7 +42,8 @@ records. An `offset` always counts plain bytes from the start of the body.
         16     8  head_hash      over the 16 bytes before it
         24     n  stored bytes   see `envelope.py`; the first 12 bytes of the frame are authenticated with them
       24+n     8  last_seq       the last sequence in use when the frame was written
-      32+n     8  hash           over everything before it
+      32+n     8  the same, xor hash_seed: with it the end of a whole frame is known for one, even if its head is not
+      40+n     8  hash           over everything before it
 
     Record
          0     1  flags
@@ -83,7 +84,7 @@ NOT_MESSAGE = TOMBSTONE | SKIP | ERASED | FLOOR
 KNOWN_FLAGS = NOT_MESSAGE | EXPIRES | MSG_ID
 
 NEVER_NS = 2**63 - 1
-SEQ_MAX = 2**64 - 1
+SEQ_MAX = 2**64 - 2  # so that the one after it still fits
 
 SUBJECT_SIZE_MAX = 65_535
 HEADERS_SIZE_MAX = 64 * 1024 * 1024
@@ -104,7 +105,7 @@ HEADER_SIZE = 2 * HEADER_COPY_SIZE
 FRAME_MAGIC = b"JLFR"
 FRAME_HEAD = struct.Struct("<4sIII")
 FRAME_HEAD_SIZE = FRAME_HEAD.size + 8
-FRAME_TAIL_SIZE = 16
+FRAME_TAIL_SIZE = 24
 
 assert _HEADER.size == HEADER_COPY_SIZE
 assert TRAILER.size == 24

@@ -6,7 +6,8 @@ from jetlake.clock import Clock, system_clock
 from jetlake.store.api import StreamLimits
 from jetlake.store.block import BlockIndex, MsgBlock
 from jetlake.store.engine import BlockStore
-from jetlake.store.format import BlockHeader
+from jetlake.store.format import SEQ_MAX, BlockHeader
+from jetlake.store.record import measure
 
 BLOCK_SIZE_DEFAULT = 8 * 1024 * 1024
 # A sealed block is packed when more than this part of it is dead.
@@ -54,14 +55,15 @@ class MemStore(BlockStore):
         self.add_block(block.id + 1)
 
     def _pack(self, block: MsgBlock) -> None:
-        """Copy a sealed block's live messages together, and let go of the rest."""
+        """Copy a block's live messages together, and let go of the rest."""
         old, block.index = block.index, BlockIndex(self.catalog.table)
         assert old is not None
         body = block.read(0, block.body_size)
         block.chunks, block.body_size = [], 0
         for first, last in block.live_runs(block.first_seq, block.last_seq):
             for position in range(old.position_from(first), old.position_from(last + 1)):
-                record = body[old.offsets[position] : old.end(position, len(body))]
+                start = old.offsets[position]
+                record = body[start : measure(body, start, len(body)).end]
                 block.index.add(old.seq(position), block.stage(record), old.ids[position])
 
     def _erase(self, seq: int) -> None:
@@ -78,29 +80,24 @@ class MemStore(BlockStore):
     def _truncate(self, seq: int) -> None:
         """Take everything after a sequence out again."""
         catalog = self.catalog
-        while catalog.prev_live(catalog.last_seq) is not None and catalog.last_seq > seq:
-            last = catalog.prev_live(catalog.last_seq)
-            if last is None or last <= seq:
-                break
+        if seq < catalog.first_seq:  # no message stays
+            catalog.last_time_ns = 0
+            self._purge_all(seq + 1)
+            return
+        while (last := catalog.prev_live(catalog.last_seq)) is not None and last > seq:
             self._remove(last)
         while len(catalog.blocks) > 1 and catalog.active.first_seq > seq:
             catalog.blocks.pop()
         block = catalog.active
         block.sealed = False
-        block.last_seq = catalog.last_seq = max(seq, block.first_seq - 1)
-        if block.gone.count_between(seq + 1, 2**64 - 1):
-            block.gone.remove_range(seq + 1, 2**64 - 1)
-        self._cut_index(block, seq)
+        block.gone.remove_range(seq + 1, SEQ_MAX)
+        if block.last_seq < seq:  # it belonged to a block that was let go
+            block.gone.add_range(block.last_seq + 1, seq)
+        block.last_seq = catalog.last_seq = seq
+        self._pack(block)
+        catalog.last_time_ns = catalog.record(last).time_ns if last is not None else 0
         if not catalog.table.total:
             catalog.first_seq = catalog.last_seq + 1
-
-    def _cut_index(self, block: MsgBlock, seq: int) -> None:
-        """Forget the places of messages after a sequence; their bytes stay until the block goes."""
-        index = block.index
-        assert index is not None
-        index.count = index.position_from(seq + 1)
-        if index.seqs is not None:
-            del index.seqs[index.count :]
 
     def utilisation(self) -> tuple[int, int]:
         """Bytes held in blocks, and how many of them live messages account for."""

@@ -14,10 +14,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from jetlake.errors import TooManyResults
+from jetlake.errors import CorruptBlock, TooManyResults
 from jetlake.store.api import Pending, SimpleState
 from jetlake.store.block import BlockIndex, MsgBlock
 from jetlake.store.catalog import Catalog
+from jetlake.store.record import BadRecord
 from jetlake.store.subject_table import (
     FIRST_STALE,
     LAST_STALE,
@@ -201,7 +202,7 @@ class Queries:
             low, high = index.position_from(catalog.first_seq), index.count
             while low < high:
                 middle = (low + high) // 2
-                if block.record(index, middle).time_ns < time_ns:
+                if _time_at(block, index, middle) < time_ns:
                     low = middle + 1
                 else:
                     high = middle
@@ -311,6 +312,16 @@ class Queries:
             )
             for low, high in block.live_runs(first, last)
         )
+
+
+def _time_at(block: MsgBlock, index: BlockIndex, position: int) -> int:
+    """When a message was stored; a damaged one counts as stored with the next that is not."""
+    for place in range(position, index.count):
+        try:
+            return block.record(index, place).time_ns
+        except (BadRecord, CorruptBlock):
+            continue
+    return block.time_ns_max
 
 
 def _literal(subject: bytes) -> Filter:

@@ -23,7 +23,7 @@ from jetlake.store.commit import remove_block
 from jetlake.store.files import atomic_write, is_temp
 from jetlake.store.format import HEADER_SIZE, block_name, parse_block_name, sidecar_name
 from jetlake.store.removal import LOST, RemovalGroup
-from jetlake.store.rewrite import finish_shredding, is_erased, rewrite_block
+from jetlake.store.rewrite import finish_shredding, is_erased, overwrite, rewrite_block
 from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.sidecar import HEAD_SIZE, Sidecar, decode_head, decode_index, decode_summary, encode_sidecar, seal
 from jetlake.store.subject_table import SubjectTable
@@ -53,7 +53,10 @@ def recover(store: FileStore, first_seq: int) -> None:
     checkpoint = read_checkpoint(store.files, store.directory)
     parts = _open_blocks(store)
     if checkpoint is not None and checkpoint.truncate_seq is not None:
-        parts = _cut_parts(store, parts, checkpoint.truncate_seq)
+        parts = _cut_parts(store, parts, checkpoint)
+        if not parts:
+            write_checkpoint(store.files, store.directory, Checkpoint(0, 0, 0, 0, 0))
+            first_seq, checkpoint = checkpoint.truncate_seq + 1, None
     if not parts:
         _start_empty(store, first_seq, checkpoint)
         return
@@ -102,6 +105,9 @@ def rebuild_sidecar(store: FileStore, block: MsgBlock, file: BlockFile) -> Sidec
     scanned = scan_block(block, file, body, SubjectTable(), sizes)
     assert block.index is not None
     uncount_gone(block, block.index, body, sizes)
+    if scanned.torn_size:  # nobody was writing to a sealed block
+        scanned.damage.append(f"{scanned.torn_size} bytes at offset {file.file_size} are not sound")
+        file.file_size += scanned.torn_size
     store.damage += [f"{block.path}: {text}" for text in scanned.damage]
     data = encode_sidecar(seal(block, block.index), block.index, file)
     path = f"{store.directory}/{sidecar_name(block.id)}"
@@ -126,10 +132,11 @@ def _check_keys(store: FileStore, names: list[str]) -> None:
 
 def _tidy(store: FileStore, names: list[str]) -> None:
     """Remove what a crash left half done."""
-    for name in names:
-        if is_temp(name):
-            store.files.remove(f"{store.directory}/{name}")
     finish_shredding(store, names)
+    for name in names:
+        is_orphan = name.endswith(".idx") and not store.files.exists(f"{store.directory}/{name[:-4]}.blk")
+        if is_temp(name) or is_orphan:
+            store.files.remove(f"{store.directory}/{name}")
 
 
 def _open_blocks(store: FileStore) -> list[_Part]:
@@ -149,6 +156,7 @@ def _open_blocks(store: FileStore) -> list[_Part]:
         _open_sealed(store, part)
     if parts:
         _open_last(store, parts[-1])
+        _finish_erases_in_place(store, parts)
     return parts
 
 
@@ -162,9 +170,10 @@ def _set_aside(store: FileStore, path: str) -> None:
     store.files.sync_dir(store.directory)
 
 
-def _open_sealed(store: FileStore, part: _Part) -> None:
+def _open_sealed(store: FileStore, part: _Part, *, rebuild: bool = False) -> None:
+    """Know a block by its sidecar, or by a scan when there is no good one."""
     block, file = part.block, part.file
-    sidecar = _load_sidecar(store, block, file)
+    sidecar = None if rebuild else _load_sidecar(store, block, file)
     if sidecar is None:
         fresh = MsgBlock(block.header, block.path)
         sidecar = rebuild_sidecar(store, fresh, file)
@@ -212,13 +221,15 @@ def _open_last(store: FileStore, part: _Part) -> None:
     if scanned.torn_size:
         store.torn_size += scanned.torn_size
         file.file.truncate(file.file_size)
-        file.file.sync()
+    file.file.sync()  # what was read is given out from now on, so it must be there to stay
 
 
 def _put_together(store: FileStore, parts: list[_Part], checkpoint: Checkpoint | None) -> list[_Part]:
     """Apply what blocks say of each other; the parts that remain."""
     catalog = store.catalog
     floor_seq = max(part.block.floor_seq for part in parts)
+    if checkpoint is not None and checkpoint.truncate_seq is None:
+        floor_seq = max(floor_seq, checkpoint.first_seq)
     gone, lost = SequenceSet(), SequenceSet()
     for part in parts:
         for group in _groups(part):
@@ -233,9 +244,9 @@ def _put_together(store: FileStore, parts: list[_Part], checkpoint: Checkpoint |
             target = by_target.get((group.block_id, group.generation))
             if target is not None and target is not holder:
                 target.groups.append(group)
-                target.block.gone.update(group.seqs)
+                target.recount = not _apply_group(target.block, group) or target.recount
     if checkpoint is not None:
-        _hear_checkpoint(parts, checkpoint, floor_seq, lost)
+        _hear_checkpoint(parts, checkpoint, lost)
     expected = floor_seq
     for part in parts:
         block = part.block
@@ -250,8 +261,16 @@ def _put_together(store: FileStore, parts: list[_Part], checkpoint: Checkpoint |
     if floor_seq > 0:
         lost.remove_range(0, floor_seq - 1)
     catalog.lost = lost
+    if lost:
+        store.damage.append(f"{store.directory}: lost {lost}")
     catalog.first_seq = floor_seq
     return parts
+
+
+def _apply_group(block: MsgBlock, group: RemovalGroup) -> bool:
+    """Remove a group's sequences from its block; False when some are not there, so that its counts are not right."""
+    ranges = group.seqs.ranges_between(block.first_seq, block.last_seq)
+    return sum(block.gone.add_range(first, last) for first, last in ranges) == group.seqs.count
 
 
 def _groups(part: _Part) -> list[RemovalGroup]:
@@ -269,7 +288,7 @@ def _is_dropped(store: FileStore, part: _Part, floor_seq: int, known: SequenceSe
     return True
 
 
-def _hear_checkpoint(parts: list[_Part], checkpoint: Checkpoint, floor_seq: int, lost: SequenceSet) -> None:
+def _hear_checkpoint(parts: list[_Part], checkpoint: Checkpoint, lost: SequenceSet) -> None:
     """Believe the checkpoint where it knows of deletes and losses that the blocks no longer tell."""
     gone = checkpoint.gone_seqs
     lost.update(checkpoint.lost_seqs)
@@ -325,8 +344,16 @@ def _recount(store: FileStore, part: _Part) -> None:
     fresh = MsgBlock(block.header, block.path)
     sizes = (store.size_fixed, store.size_headers)
     body = read_body(part.file)
-    scan_block(fresh, part.file, body, store.catalog.table, sizes)
+    scanned = scan_block(fresh, part.file, body, store.catalog.table, sizes)
     assert fresh.index is not None
+    if fresh.last_seq < block.last_seq:  # its end is damaged
+        fresh.lost.add_range(fresh.last_seq + 1, block.last_seq)
+    fresh.gone.update(fresh.lost)
+    fresh.lost.difference_update(block.gone)
+    store.catalog.lost.update(fresh.lost)
+    block.lost.update(fresh.lost)
+    if part.sidecar is not None:  # the scan of the last block was reported already
+        store.damage += [f"{block.path}: {text}" for text in scanned.damage]
     fresh.gone.update(block.gone)
     uncount_gone(fresh, fresh.index, body, sizes)
     block.gone, block.size, block.index = fresh.gone, fresh.size, fresh.index
@@ -359,15 +386,30 @@ def _finish(store: FileStore, parts: list[_Part], checkpoint: Checkpoint | None)
         store.drop_empty()
 
 
+def _finish_erases_in_place(store: FileStore, parts: list[_Part]) -> None:
+    """Do what ERASE tombstones say of blocks without an envelope, as far as it was not done, and read those again."""
+    last = parts[-1]
+    assert last.scanned is not None
+    targets = {(part.block.id, part.block.header.generation): part for part in parts}
+    for group in last.scanned.erases:
+        part = targets.get((group.block_id, group.generation))
+        if part is None or not part.file.envelope.is_plain:
+            continue
+        done = is_erased(part.file, group.place, part.block.seed)
+        if not done:
+            overwrite(part.file, group.seqs.first, group.place, 0)
+        if part is not last and not (done and group.seqs.first in part.block.gone):
+            _open_sealed(store, part, rebuild=True)
+        elif not done:
+            _reopen_last(store, last)
+
+
 def _finish_erase(store: FileStore, group: RemovalGroup) -> None:
-    """Do what an ERASE tombstone says, unless it was done."""
+    """Do what an ERASE tombstone says of a block with an envelope, unless the block was written anew already."""
     block = store.catalog.block_of(group.seqs.first)
-    if block is None or (block.id, block.header.generation) != (group.block_id, group.generation):
-        return
-    if block.is_live(group.seqs.first):
-        store.erase_live(block, group)
-    elif not is_erased(store.block_files[block.id], group.place, block.seed):
-        store.erase_gone(block, group)
+    if block is not None and (block.id, block.header.generation) == (group.block_id, group.generation):
+        if block.is_live(group.seqs.first):
+            store.erase_live(block, group)
 
 
 def _mourn_tail(store: FileStore, last_seq: int) -> None:
@@ -391,21 +433,28 @@ def _start_empty(store: FileStore, first_seq: int, checkpoint: Checkpoint | None
     store.add_block(1)
 
 
-def _cut_parts(store: FileStore, parts: list[_Part], seq: int) -> list[_Part]:
-    """A truncation was under way: blocks that lie wholly after it go first."""
-    kept = [part for part in parts if part.block.first_seq <= seq]
+def _cut_parts(store: FileStore, parts: list[_Part], checkpoint: Checkpoint) -> list[_Part]:
+    """A truncation was under way: blocks that lie wholly after it go first, or all when no message was before it."""
+    seq = checkpoint.truncate_seq
+    assert seq is not None
+    kept = [part for part in parts if part.block.first_seq <= seq] if seq >= checkpoint.first_seq else []
     if len(kept) == len(parts):
         return parts
     for part in parts[len(kept) :]:
         del store.block_files[part.block.id]
         remove_block(store.files, store.directory, part.file)
-    store.catalog.table.clear()
     if kept:
-        last = kept[-1]
-        last.block = MsgBlock(last.block.header, last.block.path)
-        last.sidecar, last.file = None, store.attach(last.block)
-        _open_last(store, last)
+        _reopen_last(store, kept[-1])
     return kept
+
+
+def _reopen_last(store: FileStore, part: _Part) -> None:
+    """Scan the last block as if for the first time."""
+    part.file.release()
+    part.block = MsgBlock(part.block.header, part.block.path)
+    part.sidecar, part.file = None, store.attach(part.block)
+    store.catalog.table.clear()
+    _open_last(store, part)
 
 
 def _finish_truncation(store: FileStore, seq: int) -> None:
@@ -413,5 +462,7 @@ def _finish_truncation(store: FileStore, seq: int) -> None:
     block = store.catalog.active
     if block.last_seq > seq:
         rewrite_block(store, block, block.groups, last_seq=seq)
-    write_checkpoint(store.files, store.directory, Checkpoint(0, 0, store.catalog.last_time_ns, 0, 0))
+    last = store.catalog.prev_live(seq)
+    time_ns = store.catalog.record(last).time_ns if last is not None else 0
+    write_checkpoint(store.files, store.directory, Checkpoint(0, 0, time_ns, 0, 0))
     store.reload(seq + 1)

@@ -70,22 +70,32 @@ def rewrite_block(
 
 
 def erase_bytes(
-    store: FileStore, block: MsgBlock, groups: Iterable[RemovalGroup], seq: int, place: tuple[int, int]
+    store: FileStore,
+    block: MsgBlock,
+    groups: Iterable[RemovalGroup],
+    seq: int,
+    place: tuple[int, int],
+    time_ns: int = 0,
 ) -> None:
     """Overwrite a record, which is no longer live, on disk and in memory."""
     file = store.block_files[block.id]
     if not file.envelope.is_plain:
         rewrite_block(store, block, groups, shred=True)
         return
-    start, size = place
-    noise = _erased_record(size, seq, block.seed)
-    file.file.pwrite(HEADER_SIZE + start, noise)
-    file.file.sync()
+    noise = overwrite(file, seq, place, time_ns)
     for chunk in block.chunks:
-        if chunk.base <= start < chunk.end:
-            chunk.data[start - chunk.base : start - chunk.base + size] = noise
+        if chunk.base <= place[0] < chunk.end:
+            chunk.data[place[0] - chunk.base : place[0] - chunk.base + place[1]] = noise
     if block.sealed:
         store.reattach(block)
+
+
+def overwrite(file: BlockFile, seq: int, place: tuple[int, int], time_ns: int) -> bytes:
+    """Put noise in a record's place, durably; the noise."""
+    noise = _erased_record(place[1], seq, time_ns, file.header.hash_seed)
+    file.file.pwrite(HEADER_SIZE + place[0], noise)
+    file.file.sync()
+    return noise
 
 
 def is_erased(file: BlockFile, place: tuple[int, int], seed: int) -> bool:
@@ -157,13 +167,13 @@ def _encode_file(
     return parts
 
 
-def _erased_record(size: int, seq: int, seed: int) -> bytes:
+def _erased_record(size: int, seq: int, time_ns: int, seed: int) -> bytes:
     """A record of exactly `size` bytes that holds nothing but noise and its sequence."""
     room = size - RECORD_SIZE_MIN + 1  # for the payload and its length
     payload_size = room - varint_size(room)
     padding = room - payload_size - varint_size(payload_size)  # a length just below a power of 128 leaves a byte over
     noise = secrets.token_bytes(padding + payload_size)
-    record = encode(Record(ERASED, b"", noise[:padding], noise[padding:], seq, 0), seed)
+    record = encode(Record(ERASED, b"", noise[:padding], noise[padding:], seq, time_ns), seed)
     assert len(record) == size
     return record
 

@@ -1,0 +1,107 @@
+"""`jetlake verify DIR`: check the streams below a directory, changing nothing.
+
+It ends with 0 when all is well, with 1 when something is damaged, and with 2 when something could not be checked.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from jetlake.cli.terminal import (
+    EXIT_CANNOT,
+    EXIT_DAMAGE,
+    EXIT_OK,
+    AsJson,
+    KeyFiles,
+    PassphraseFiles,
+    fail,
+    load_keys,
+    progress,
+)
+from jetlake.errors import BadRequest, StoreError
+from jetlake.store.check import Report, check_store, find_streams
+from jetlake.store.files import OS_FILES
+from jetlake.store.format import parse_block_name
+
+
+def verify(
+    directory: Annotated[Path, typer.Argument(metavar="DIR", help="A stream's directory, or one above several.")],
+    as_json: AsJson = False,
+    key_file: KeyFiles = None,
+    passphrase_file: PassphraseFiles = None,
+) -> None:
+    """Check every record, index and checkpoint of the streams in a directory; nothing is changed.
+
+    Exit code: 0 all is well, 1 something is damaged, 2 something could not be checked.
+    """
+    try:
+        keys = load_keys(key_file, passphrase_file)
+        streams = list(find_streams(str(directory)))
+    except (OSError, BadRequest) as error:
+        fail(error)
+    if not streams:
+        fail(f"{directory}: no stream is stored here")
+    results: dict[str, Report | str] = {}
+    with progress("Verifying", sum(map(_size, streams))) as advance:
+        for stream in streams:
+            try:
+                results[stream] = check_store(stream, keys=keys, progress=advance)
+            except (OSError, StoreError) as error:
+                results[stream] = str(error)
+    if as_json:
+        typer.echo(msgspec.json.encode(_document(results)))
+    else:
+        _print(results)
+    raise typer.Exit(_exit_code(results))
+
+
+def _size(stream: str) -> int:
+    names = OS_FILES.list(stream)
+    return sum(OS_FILES.size(f"{stream}/{name}") for name in names if parse_block_name(name) is not None)
+
+
+def _exit_code(results: dict[str, Report | str]) -> int:
+    if any(isinstance(result, str) for result in results.values()):
+        return EXIT_CANNOT
+    is_ok = all(result.ok for result in results.values() if not isinstance(result, str))
+    return EXIT_OK if is_ok else EXIT_DAMAGE
+
+
+def _print(results: dict[str, Report | str]) -> None:
+    for stream, result in results.items():
+        if isinstance(result, str):
+            typer.echo(f"{stream}: cannot be checked")
+            typer.echo(f"jetlake: {result}", err=True)
+            continue
+        typer.echo(
+            f"{stream}: {'ok' if result.ok else 'DAMAGED'}: {result.messages} messages of {result.bytes} bytes, "
+            f"{result.records} records in {result.blocks} blocks of {result.file_size} bytes"
+        )
+        for problem in result.problems:
+            typer.echo(f"  {problem.severity}: {problem.kind}: {problem}")
+
+
+def _document(results: dict[str, Report | str]) -> dict[str, Any]:
+    streams = [
+        {"directory": stream, "ok": False, "error": result} if isinstance(result, str) else _stream(result)
+        for stream, result in results.items()
+    ]
+    return {"ok": _exit_code(results) == EXIT_OK, "streams": streams}
+
+
+def _stream(report: Report) -> dict[str, Any]:
+    return {
+        "directory": report.directory,
+        "ok": report.ok,
+        "blocks": report.blocks,
+        "records": report.records,
+        "messages": report.messages,
+        "bytes": report.bytes,
+        "file_size": report.file_size,
+        "lost": list(report.lost.ranges()),
+        "problems": report.problems,
+    }

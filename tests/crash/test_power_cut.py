@@ -1,0 +1,97 @@
+"""The power fails at every single operation on the disk. What was acknowledged is there when it comes back."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from jetlake.store import FileStore
+from jetlake.store.check import check_store
+from jetlake.testing.memfiles import MemFiles, PowerCut
+from tests.crash.workload import ENVELOPES, Life
+from tests.store.model import Model
+
+# Every operation for these; every seventh, a different one for each, for the others.
+SWEPT_WHOLE = ("none-none", "zstd-aes_256_gcm")
+
+
+def test_the_workload_itself_agrees_with_the_model() -> None:
+    life = Life(MemFiles(), ENVELOPES["none-none"])
+    life.run()
+    assert_holds(life.store, life.before, life.before)
+
+
+@pytest.mark.parametrize("envelope", ENVELOPES)
+def test_a_power_cut_at_any_operation_loses_nothing_acknowledged(envelope: str) -> None:
+    life = Life(MemFiles(), ENVELOPES[envelope])
+    life.run()
+    step = 1 if envelope in SWEPT_WHOLE else 7
+    for number in range(1 + list(ENVELOPES).index(envelope) % step, life.files.op_count + 1, step):
+        life = cut_short(envelope, number)
+        for label, files in what_is_left(life.files, number):
+            try:
+                reopen_and_compare(life, files)
+            except BaseException as error:
+                pytest.fail(f"cut at operation {number} ({life.files.ops[-1]}), {label}: {error!r}")
+
+
+def cut_short(envelope: str, number: int) -> Life:
+    """Run the workload until the power fails at an operation."""
+    life = Life(MemFiles(), ENVELOPES[envelope])
+    life.files.cut(number)
+    with pytest.raises(PowerCut):
+        life.run()
+    return life
+
+
+def what_is_left(files: MemFiles, seed: int) -> list[tuple[str, MemFiles]]:
+    """What the disk may hold: the least, everything, and the last write torn at some byte."""
+    torn = random.Random(seed).randrange(1, 200)
+    return [
+        ("nothing unsynced kept", files.after_cut()),
+        ("everything kept", files.after_cut(keep="all")),
+        (f"last write torn after {torn} bytes", files.after_cut(torn_bytes=torn)),
+        ("last write torn after 1 byte", files.after_cut(keep="all", torn_bytes=1)),
+    ]
+
+
+def reopen_and_compare(life: Life, files: MemFiles) -> None:
+    """The store opens by itself, holds what it must, is sound, and goes on."""
+    store = FileStore("s", life.limits, life.options, files=files, clock=life.clock)
+    expired_before, expired_after = life.before, life.after
+    for model in (expired_before, expired_after):
+        model.update(life.limits)
+        model.expire(life.clock())
+    assert store.damage == []
+    assert not store.state().lost
+    assert_holds(store, expired_before, expired_after)
+    report = check_store("s", files=files, keys=life.options.keys)
+    assert report.ok, report.problems
+    seq = store.append("after", b"x")
+    assert seq > min(expired_before.last, expired_after.last)
+    store.stop()
+    report = check_store("s", files=files, keys=life.options.keys)
+    assert not report.problems
+
+
+def assert_holds(store: FileStore, before: Model, after: Model) -> None:
+    """Every message is one that may be there, whole; every one that must be there is."""
+    held = {}
+    seq = 1
+    while (message := store.load_next(seq)) is not None:
+        held[message.seq] = message
+        seq = message.seq + 1
+    for seq, message in held.items():
+        assert message in (before.msgs.get(seq), after.msgs.get(seq)), f"{message} was never stored"
+    must = {seq: message for seq, message in before.msgs.items() if after.msgs.get(seq) == message}
+    missing = sorted(must.keys() - held.keys())
+    assert not missing, f"acknowledged and missing: {missing}"
+    state = store.state()
+    assert state.msgs == len(held)
+    assert state.bytes == sum(map(before.size, held.values()))
+    assert state.last_seq >= min(before.last, after.last)
+    assert store.subjects_totals() == {
+        subject: sum(message.subject == subject for message in held.values())
+        for subject in {message.subject for message in held.values()}
+    }
