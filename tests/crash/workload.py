@@ -45,7 +45,7 @@ class Life:
     files: MemFiles
     options: FileOptions
     clock: FakeClock = field(default_factory=FakeClock)
-    limits: StreamLimits = StreamLimits()
+    limits: StreamLimits = field(default_factory=StreamLimits)
     before: Model = field(default_factory=lambda: Model(30, 4))
     after: Model = field(default_factory=lambda: Model(30, 4))
 

@@ -14,7 +14,7 @@ class Model:
 
     size_fixed: int
     size_headers: int
-    limits: StreamLimits = StreamLimits()
+    limits: StreamLimits = field(default_factory=StreamLimits)
     msgs: dict[int, StoredMsg] = field(default_factory=dict)
     first: int = 1
     last: int = 0

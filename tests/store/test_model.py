@@ -97,7 +97,8 @@ class StoreMachine(RuleBasedStateMachine):
         first_seq, done = self.store.append_batch(data, ops)
         assert first_seq == self.model.last + 1
         for number, (subject, payload, headers) in enumerate(batch):
-            assert (number >= done) == (refused := refused or self.model.refuses(subject, payload, headers))
+            refused = refused or self.model.refuses(subject, payload, headers)
+            assert (number >= done) == refused
             if refused:
                 break
             self.model.store(self.model.last + 1, subject, payload, headers, now)

@@ -54,7 +54,6 @@ from jetlake.store.scan import scan
 from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.subject_table import SubjectTable
 from jetlake.store.varint import decode_varint
-from jetlake.subjects import decode_subject
 
 _RECORD_KINDS = {TOMBSTONE: "tombstone", SKIP: "skip", ERASED: "erased", FLOOR: "floor"}
 _GROUP_KINDS = ("removed", "lost", "erase")
@@ -85,7 +84,7 @@ def dump(
         typer.echo(msgspec.json.encode(document))
     else:
         for line in _lines(document):
-            typer.echo(line)
+            typer.echo("".join(character if character.isprintable() else "?" for character in line))
     raise typer.Exit(EXIT_DAMAGE if any(it["severity"] == "damage" for it in document["problems"]) else EXIT_OK)
 
 
@@ -169,7 +168,7 @@ def _record(record: Record, payload: bool) -> Fields:
     if kind in ("message", "erased"):
         fields |= {"headers_size": len(record.headers), "payload_size": len(record.payload)}
     if kind == "message":
-        fields["subject"] = decode_subject(record.subject)
+        fields["subject"] = _subject(record.subject)
         fields["has_msg_id"] = bool(record.flags & MSG_ID)
     if record.flags & EXPIRES:
         fields["expires_ns"] = record.expires_ns
@@ -192,7 +191,7 @@ def _group(group: RemovalGroup) -> Fields:
         "block_id": group.block_id,
         "generation": group.generation,
         "seqs": list(group.seqs.ranges()),
-        "subjects": {decode_subject(subject): totals for subject, totals in group.subjects.items()},
+        "subjects": {_subject(subject): totals for subject, totals in group.subjects.items()},
     }
     if _GROUP_KINDS[group.kind] == "erase":
         fields["place"] = group.place
@@ -225,7 +224,7 @@ def _sidecar(path: str, block_path: str, keys: Sequence[KeySource], limit: int |
     table = index.table
     document["subjects"] = [
         {
-            "subject": decode_subject(table.subject(slot)),
+            "subject": _subject(table.subject(slot)),
             "count": table.count(slot),
             "first_seq": table.first(slot),
             "last_seq": table.last(slot),
@@ -237,12 +236,17 @@ def _sidecar(path: str, block_path: str, keys: Sequence[KeySource], limit: int |
         {
             "seq": index.seq(position),
             "offset": index.offsets[position],
-            "subject": None if index.ids[position] == NO_ID else decode_subject(table.subject(index.ids[position])),
+            "subject": None if index.ids[position] == NO_ID else _subject(table.subject(index.ids[position])),
         }
         for position in range(index.count if limit is None else min(limit, index.count))
     ]
     document["frames"] = [frame._asdict() for frame in frames]
     return document
+
+
+def _subject(subject: bytes) -> str:
+    """A subject as text that any program can read; bytes that are not UTF-8 become \\xff."""
+    return subject.decode("utf-8", "backslashreplace")
 
 
 def _problem(problem: Problem) -> Fields:
@@ -268,6 +272,8 @@ def _lines(document: Fields) -> Iterator[str]:
             yield from (
                 "frame: {plain_offset} +{plain_size} at {file_offset} +{stored_size}".format(**it) for it in value
             )
+        elif name == "expiring":
+            yield from (f"expiring {seq}: {_expiry(expires_ns)}" for seq, expires_ns in value)
         elif name in ("gone", "lost"):
             yield f"{name}: {show_ranges(SequenceSet(value or ()))}"
         elif name not in ("file", "type", "problems", "records", "index"):
@@ -291,7 +297,7 @@ def _record_text(record: Fields) -> str:
     if "payload_size" in record:
         parts.append(f"headers {record['headers_size']} payload {record['payload_size']}")
     if "expires_ns" in record:
-        parts.append(f"expires {'never' if record['expires_ns'] == NEVER_NS else _time(record['expires_ns'])}")
+        parts.append(f"expires {_expiry(record['expires_ns'])}")
     if "count" in record:
         parts.append(f"{record['count']} sequences")
     if "removal" in record:
@@ -309,6 +315,10 @@ def _group_text(group: Fields) -> str:
     subjects = "".join(f", {subject} {count} ({size} bytes)" for subject, (count, size) in group["subjects"].items())
     place = "" if "place" not in group else ", {} bytes at offset {}".format(*reversed(group["place"]))
     return f"{group['kind']} {show_ranges(SequenceSet(group['seqs']))} of {target}{subjects}{place}"
+
+
+def _expiry(expires_ns: int) -> str:
+    return "never" if expires_ns == NEVER_NS else _time(expires_ns)
 
 
 def _time(time_ns: int) -> str:

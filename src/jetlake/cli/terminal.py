@@ -38,10 +38,15 @@ def load_keys(key_files: list[Path] | None, passphrase_files: list[Path] | None)
     return keys
 
 
-def fail(text: object) -> NoReturn:
+def fail(error: Exception | str) -> NoReturn:
     """End with a message: what was asked cannot be done."""
-    typer.echo(f"jetlake: {text}", err=True)
+    typer.echo(f"jetlake: {describe(error)}", err=True)
     raise typer.Exit(EXIT_CANNOT)
+
+
+def describe(error: Exception | str) -> str:
+    """An error in the words of our own: which file, what is wrong."""
+    return f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from jetlake.cli.terminal import (
     AsJson,
     KeyFiles,
     PassphraseFiles,
+    describe,
     fail,
     load_keys,
     progress,
@@ -51,7 +52,7 @@ def verify(
             try:
                 results[stream] = check_store(stream, keys=keys, progress=advance)
             except (OSError, StoreError) as error:
-                results[stream] = str(error)
+                results[stream] = describe(error)
     if as_json:
         typer.echo(msgspec.json.encode(_document(results)))
     else:

@@ -60,6 +60,10 @@ class BlockFile:
             self._file = self.files.open(self.path, write=True)
         return self._file
 
+    @property
+    def is_open(self) -> bool:
+        return self._file is not None
+
     def create(self) -> None:
         """Make the file, with its header. Its name is durable once the directory is synced."""
         self._file = self.files.open(self.path, create=True)

@@ -241,7 +241,7 @@ def _record_tail_seq(tail: bytes, prev_seq: int, prev_time_ns: int) -> int | Non
 
 def _frame_tail_seq(tail: bytes, block: MsgBlock) -> int | None:
     """The same for bytes that are not a sound frame."""
-    seqs = []
+    seqs = list[int]()
     frame = frame_at(tail, 0, block.seed)
     whole = frame is not None and frame.file_end <= len(tail)
     if frame is not None and whole:

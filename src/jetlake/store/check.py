@@ -333,7 +333,7 @@ class _Check:
         known.update(self.gone)
         lost = self.report.lost
         lost.update(self.lost)
-        lost.update(SequenceSet(known.gaps(self.floor_seq, self.last_seq)))
+        lost.update(SequenceSet(known.gaps(max(self.floor_seq, 1), self.last_seq)))
         if self.checkpoint is not None:
             lost.update(self.checkpoint.lost_seqs)
         lost.difference_update(self.explained)

@@ -49,17 +49,20 @@ class Commit:
     last_seq: int
     writes: list[BlockWrite] = field(default_factory=list)
     unsynced: list[BlockFile] = field(default_factory=list)  # written by earlier commits
+    has_new_names: bool = False  # files were made, by this commit or earlier ones, whose names are not durable
     checkpoint: Checkpoint | None = None
     dropped: list[BlockFile] = field(default_factory=list)
 
     def run(self) -> None:
         """Do it. After an error nobody knows what the disk holds: the store must not write to it again."""
         if self.sync:
+            written = {write.block.id for write in self.writes}
             for file in self.unsynced:
-                file.file.sync()
+                if file.header.block_id not in written:  # the others are synced when they are written to
+                    file.file.sync()
         for write in self.writes:
             self._write(write)
-        if self.sync and any(write.is_new for write in self.writes):
+        if self.sync and self.has_new_names:
             self.files.sync_dir(self.directory)
         for write in self.writes:
             if write.sealed is not None:
@@ -75,7 +78,7 @@ class Commit:
             write.file.create()
         if write.parts:
             write.file.append(write.parts, write.start, write.cuts, write.last_seq)
-        if self.sync and (write.parts or write.is_new):
+        if self.sync:
             write.file.file.sync()
 
 

@@ -21,7 +21,7 @@ from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.time_wheel import TimeWheel
 
 if TYPE_CHECKING:
-    from jetlake.store.engine import BlockStore
+    from jetlake.store.retention import Retention
 
 _MARKER = b"\r\nNats-Marker-Reason:"
 _KV_PURGE = b"\r\nKV-Operation: PURGE\r\n"
@@ -30,7 +30,7 @@ _KV_PURGE = b"\r\nKV-Operation: PURGE\r\n"
 class Expiry:
     """What expires in one store, and when."""
 
-    def __init__(self, store: BlockStore) -> None:
+    def __init__(self, store: Retention) -> None:
         self.store = store
         self.wheel = TimeWheel()
         self.never = SequenceSet()

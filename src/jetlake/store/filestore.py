@@ -124,6 +124,7 @@ class FileStore(BlockStore):
         self._new: set[int] = set()  # blocks whose file is not made yet
         self._sealed: dict[int, Seal] = {}  # blocks whose sidecar is not written yet
         self._unsynced: dict[int, BlockFile] = {}
+        self._has_new_names = False
         self._gone_files: list[BlockFile] = []
         self._sparse: set[int] = set()
         recover(self, first_seq)
@@ -161,6 +162,7 @@ class FileStore(BlockStore):
         for block in catalog.blocks:
             if block.pending_size or block.id in self._new or block.id in self._sealed:
                 commit.writes.append(self._block_write(block))
+        commit.has_new_names = bool(self._new) or self._has_new_names
         if sync:
             commit.unsynced = list(self._unsynced.values())
         if self._sealed:
@@ -186,7 +188,9 @@ class FileStore(BlockStore):
             self._new.discard(block.id)
             if write.sealed is not None:
                 self._sealed.pop(block.id, None)
+                write.file.release()
             block.trim_chunks(0 if block.sealed else 2)
+        self._has_new_names = commit.has_new_names and not commit.sync
         if commit.sync:
             for file in commit.unsynced:
                 self._unsynced.pop(file.header.block_id, None)

@@ -407,9 +407,10 @@ def _finish_erases_in_place(store: FileStore, parts: list[_Part]) -> None:
 def _finish_erase(store: FileStore, group: RemovalGroup) -> None:
     """Do what an ERASE tombstone says of a block with an envelope, unless the block was written anew already."""
     block = store.catalog.block_of(group.seqs.first)
-    if block is not None and (block.id, block.header.generation) == (group.block_id, group.generation):
-        if block.is_live(group.seqs.first):
-            store.erase_live(block, group)
+    if block is None or (block.id, block.header.generation) != (group.block_id, group.generation):
+        return
+    if block.is_live(group.seqs.first):
+        store.erase_live(block, group)
 
 
 def _mourn_tail(store: FileStore, last_seq: int) -> None:

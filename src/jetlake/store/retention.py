@@ -1,0 +1,265 @@
+"""Retention: how messages leave a stream, whether by limits or because somebody said so.
+
+Removals come in two kinds. Whatever leaves at the front of the stream (limits, age, compaction, acks in order) just
+moves `first_seq`; on disk one floor record per commit says so. Whatever leaves from the middle is collected per block
+in a removal group, which becomes a tombstone record at the next commit. A block in which nothing is left is let go.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import islice
+
+from jetlake.clock import Clock, system_clock
+from jetlake.errors import CorruptBlock, LimitExceeded
+from jetlake.store.api import Discard, StreamLimits
+from jetlake.store.block import BlockIndex, MsgBlock
+from jetlake.store.catalog import Catalog
+from jetlake.store.expiry import Expiry
+from jetlake.store.format import Buffer
+from jetlake.store.queries import Queries
+from jetlake.store.removal import RemovalGroup
+from jetlake.store.scan import uncount
+from jetlake.store.sequence_set import SequenceSet
+
+_UNBOUNDED = 2**63 - 1
+# How many bytes of records are looked at in one step when messages leave at the front.
+_EVICT_STEP_SIZE = 1024 * 1024
+
+
+class Retention:
+    """The part of a store that lets go of messages."""
+
+    # What JetStream counts for a message beside its subject and payload, and beside its headers if it has any.
+    size_fixed: int
+    size_headers: int
+
+    def __init__(
+        self,
+        name: str,
+        limits: StreamLimits,
+        *,
+        block_size_max: int,
+        clock: Clock = system_clock,
+        autocommit: bool = True,
+    ) -> None:
+        self.name, self.limits, self.block_size_max, self.autocommit = name, limits, block_size_max, autocommit
+        self.clock = clock
+        self.catalog = Catalog()
+        self.queries = Queries(self.catalog)
+        self.expiry = Expiry(self)
+        self.removals: dict[int, RemovalGroup] = {}
+        self.closed = False
+
+    def _apply_limits(self) -> None:
+        """Enforce all limits on all that is there."""
+        table, subject_max = self.catalog.table, self.limits.max_msgs_per_subject
+        if subject_max > 0:
+            slots = table.match(self.queries.filter(">").subjects)
+            self._trim_subjects([slot for slot in slots if table.count(slot) > subject_max])
+        self._enforce()
+        self.expiry.run(self.clock())
+
+    def _enforce(self) -> None:
+        """Let the oldest messages go until the stream is within its limits."""
+        limits, catalog = self.limits, self.catalog
+        if 0 < limits.max_msgs < catalog.table.total:
+            self._evict(count=catalog.table.total - limits.max_msgs)
+        if 0 < limits.max_bytes < catalog.size:
+            self._evict(size=catalog.size - limits.max_bytes)
+
+    def _check_discard_new(self, subject: bytes, size: int) -> None:
+        """LimitExceeded when discard=new refuses this message."""
+        limits, table = self.limits, self.catalog.table
+        if limits.discard is not Discard.NEW:
+            return
+        replaced_size = 0
+        replaces = False
+        if limits.max_msgs_per_subject > 0:
+            slot = table.find(subject)
+            if slot >= 0 and table.count(slot) >= limits.max_msgs_per_subject:
+                if limits.discard_new_per_subject:
+                    raise LimitExceeded("messages per subject")
+                replaces = True
+                replaced_size = self._message_size(self.queries.first_of(slot))
+        if 0 < limits.max_msgs <= table.total and not replaces:
+            raise LimitExceeded("messages")
+        if 0 < limits.max_bytes < self.catalog.size - replaced_size + size:
+            raise LimitExceeded("bytes")
+
+    def _trim_subjects(self, slots: Sequence[int]) -> None:
+        """Bring subjects back to max_msgs_per_subject, oldest messages first."""
+        table, subject_max = self.catalog.table, self.limits.max_msgs_per_subject
+        for slot in slots:
+            for _ in range(table.count(slot) - subject_max):
+                self._remove(self.queries.first_of(slot))
+
+    def _evict(self, *, count: int = _UNBOUNDED, size: int = _UNBOUNDED) -> int:
+        """Remove messages at the front until so many, or so many bytes, are gone; how many."""
+        catalog, evicted = self.catalog, 0
+        while count > 0 and size > 0 and catalog.table.total:
+            block = catalog.block_of(catalog.first_seq)
+            assert block is not None
+            index = catalog.index(block)
+            start = index.position(catalog.first_seq)
+            run_last = next(block.live_runs(catalog.first_seq, block.last_seq))[1]
+            stop = min(index.position_from(run_last + 1), start + max(_positions(index, start, _EVICT_STEP_SIZE), 1))
+            data = block.read(index.offsets[start], index.end(stop - 1, block.body_size))
+            done, done_size = uncount(
+                data, 0, len(data), block.seed, catalog.table, self.size_fixed, self.size_headers, count, size
+            )
+            if not done:  # damaged since it was opened: it leaves all the same
+                done, done_size = 1, self._uncount_damaged(block, index, start)
+            self._gone_from_front(block, index.seq(start), index.seq(start + done - 1), done_size)
+            count, size, evicted = count - done, size - done_size, evicted + done
+        return evicted
+
+    def _uncount_damaged(self, block: MsgBlock, index: BlockIndex, position: int) -> int:
+        """Take a message that cannot be read out of the table; the size that it had, as near as can be told."""
+        subject = index.table.subject(index.ids[position])
+        self.catalog.table.remove(self.catalog.table.find(subject), index.seq(position))
+        return self._damaged_size(block, index, position)
+
+    def _gone_from_front(self, block: MsgBlock, first: int, last: int, size: int) -> None:
+        """Messages first..last, the oldest of the stream, have left the table."""
+        catalog = self.catalog
+        block.gone.add_range(first, last)
+        block.size -= size
+        catalog.size -= size
+        self.expiry.forget_range(first, last)
+        following = catalog.next_live(last + 1) if catalog.table.total else None
+        catalog.first_seq = catalog.last_seq + 1 if following is None else following
+        self._drop_front()
+
+    def _drop_front(self) -> None:
+        """Let go of sealed blocks that lie wholly before the first message."""
+        catalog = self.catalog
+        while len(catalog.blocks) > 1 and catalog.blocks[0].last_seq < catalog.first_seq:
+            block = catalog.blocks.pop(0)
+            catalog.forget(block)
+            self.removals.pop(block.id, None)
+            self._dropped(block)
+
+    def _remove(self, seq: int) -> None:
+        """Remove one live message."""
+        catalog = self.catalog
+        if seq == catalog.first_seq:
+            self._evict(count=1)
+            return
+        block = catalog.block_of(seq)
+        assert block is not None
+        index = catalog.index(block)
+        position = index.position(seq)
+        subject, size = index.table.subject(index.ids[position]), self._message_size(seq)
+        self._leave(block, seq, subject, size)
+        group = self.removals.get(block.id)
+        if group is None:
+            group = RemovalGroup(block.id, block.header.generation, SequenceSet())
+            self.removals[block.id] = group
+        group.seqs.add(seq)
+        messages, total = group.subjects.get(subject, (0, 0))
+        group.subjects[subject] = (messages + 1, total + size)
+        if block.sealed and not block.message_count:
+            self._drop_middle(block)
+
+    def _leave(self, block: MsgBlock, seq: int, subject: bytes, size: int) -> None:
+        """A message leaves the counters."""
+        catalog = self.catalog
+        slot = catalog.table.find(subject)
+        assert slot >= 0
+        catalog.table.remove(slot, seq)
+        block.gone.add(seq)
+        block.size -= size
+        catalog.size -= size
+        self.expiry.forget(seq)
+
+    def _drop_middle(self, block: MsgBlock) -> None:
+        """Let go of a sealed block in which no message is left, between others."""
+        catalog = self.catalog
+        self.removals.pop(block.id, None)
+        self._note_dropped_middle(block)
+        catalog.blocks.remove(block)
+        catalog.forget(block)
+        self._dropped(block)
+
+    def _purge_matching(self, filters: str, seq: int, keep: int) -> int:
+        """Remove the messages that match, below `seq` or but for the newest `keep`."""
+        catalog, filter = self.catalog, self.queries.filter(filters)
+        count = catalog.table.match_total(filter.subjects) - keep
+        stop = min(seq, catalog.last_seq + 1) if seq else catalog.last_seq + 1
+        seqs = list(islice(self.queries.matching(filter, catalog.first_seq, stop), max(count, 0)))
+        for found in seqs:
+            self._remove(found)
+        return len(seqs)
+
+    def _compact(self, seq: int) -> int:
+        """Remove everything below a sequence."""
+        catalog = self.catalog
+        if seq > catalog.last_seq:
+            return self._purge_all(max(seq, catalog.last_seq + 1))
+        count = catalog.table.total - self.queries.num_pending(seq, self.queries.filter(">"), False).msgs
+        return self._evict(count=count) if count > 0 else 0
+
+    def _purge_all(self, next_seq: int) -> int:
+        """Remove everything; the next message gets `next_seq`."""
+        catalog, purged = self.catalog, self.catalog.table.total
+        if next_seq == catalog.last_seq + 1 and not purged:
+            return 0
+        dropped, catalog.blocks = catalog.blocks, []
+        for block in dropped:
+            catalog.forget(block)
+        self.removals.clear()
+        catalog.table.clear()
+        self.expiry.clear()
+        catalog.size = 0
+        catalog.first_seq, catalog.last_seq = next_seq, next_seq - 1
+        self.add_block(dropped[-1].id + 1)
+        for block in dropped:
+            self._dropped(block)
+        return purged
+
+    def _message_size(self, seq: int) -> int:
+        """How large JetStream counts the message at a sequence; as near as can be told when it is damaged."""
+        try:
+            record = self.catalog.record(seq)
+        except CorruptBlock:
+            block = self.catalog.block_of(seq)
+            assert block is not None
+            index = self.catalog.index(block)
+            return self._damaged_size(block, index, index.position(seq))
+        return self._size(record.subject, record.headers, record.payload)
+
+    def _damaged_size(self, block: MsgBlock, index: BlockIndex, position: int) -> int:
+        return min(index.end(position, block.body_size) - index.offsets[position], block.size)
+
+    def _size(self, subject: Buffer, headers: Buffer, payload: Buffer) -> int:
+        size = self.size_fixed + len(subject) + len(payload)
+        return size + self.size_headers + len(headers) if len(headers) else size
+
+    def _now(self) -> int:
+        """The time for a new message: the clock's, unless that went backwards."""
+        return max(self.clock(), self.catalog.last_time_ns)
+
+    # What the rest of the store does
+
+    def _put(
+        self, seq: int, time_ns: int, subject: bytes, headers: Buffer, payload: Buffer, expires_ns: int, flags: int
+    ) -> None:
+        """Store one message and let the limits have their say."""
+        raise NotImplementedError
+
+    def add_block(self, block_id: int) -> None:
+        """Start a new block at the next sequence and write to it from now on."""
+        raise NotImplementedError
+
+    def _note_dropped_middle(self, block: MsgBlock) -> None:
+        """A block between others is about to go: remember that its sequences are."""
+
+    def _dropped(self, block: MsgBlock) -> None:
+        """A block is no longer part of the stream."""
+
+
+def _positions(index: BlockIndex, start: int, size: int) -> int:
+    """How many messages from a position on lie within so many bytes."""
+    return bisect_right(index.offsets, index.offsets[start] + size, start, index.count) - start

@@ -1,0 +1,463 @@
+"""What is particular to files: durability, group commit, failure, keys, and room on the disk."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from array import array
+from pathlib import Path
+
+import pytest
+
+from jetlake.errors import BadRequest, CorruptBlock, StoreClosed, StoreFrozen, StoreLocked, WrongKey
+from jetlake.ops import append_op
+from jetlake.store import Cipher, Compression, FileOptions, FileStore, KeySource, StreamLimits
+from jetlake.store import catalog as catalog_module
+from jetlake.store.check import check_store
+from jetlake.testing.clock import FakeClock
+from jetlake.testing.memfiles import MemFiles
+from tests.crash.workload import ENVELOPES
+
+SMALL = FileOptions(block_size_max=350)
+STAGED = {"autocommit": False}
+
+
+def open_store(files: MemFiles, options: FileOptions = SMALL, **more: object) -> FileStore:
+    return FileStore("s", options=options, files=files, clock=FakeClock(), **more)  # type: ignore[arg-type]
+
+
+def fill(store: FileStore, count: int, payload: bytes = b"payload") -> None:
+    for number in range(count):
+        store.append(f"s.{number % 3}", b"%s %d" % (payload, number))
+
+
+def blocks(files: MemFiles) -> list[str]:
+    return [name for name in files.list("s") if name.endswith(".blk")]
+
+
+# Durability
+
+
+def test_an_append_is_on_disk_when_it_returns() -> None:
+    files = MemFiles()
+    open_store(files).append("a", b"kept")
+    assert open_store(files.after_cut()).load(1).payload == b"kept"
+
+
+def test_what_is_staged_can_be_read_but_is_not_durable_before_the_commit() -> None:
+    files = MemFiles()
+    store = open_store(files, **STAGED)
+    store.append("a", b"staged")
+    assert store.load(1).payload == b"staged"
+    assert open_store(files.after_cut()).state().msgs == 0
+    assert store.commit() == 1
+    assert open_store(files.after_cut()).state().msgs == 1
+
+
+def test_a_commit_of_many_changes_is_one_write_and_one_sync() -> None:
+    files = MemFiles()
+    store = open_store(files, FileOptions(), **STAGED)
+    fill(store, 100)
+    store.remove(50)
+    before = files.op_count
+    store.commit()
+    assert [op.split()[0] for op in files.ops[before:]] == ["pwritev", "sync"]
+
+
+def test_a_store_that_never_syncs_only_writes() -> None:
+    files = MemFiles()
+    store = open_store(files, FileOptions(sync="never"))
+    before = files.op_count
+    fill(store, 5)
+    assert {op.split()[0] for op in files.ops[before:]} == {"pwritev"}
+    assert open_store(files.after_cut(keep="all")).state().msgs == 5
+
+
+def test_an_interval_bounds_how_often_it_syncs() -> None:
+    files, clock = MemFiles(), FakeClock()
+    store = FileStore("s", options=FileOptions(sync=10.0), files=files, clock=clock)
+    for _ in range(25):
+        clock.advance(1)
+        store.append("a", b"")
+    syncs = [op for op in files.ops if op.startswith("sync ") and op.endswith(".blk")]
+    assert len(syncs) in (2, 3)
+    store.commit(sync=True)
+    assert open_store(files.after_cut(), FileOptions()).state().msgs == 25
+
+
+def test_stopping_makes_everything_durable_whatever_the_mode() -> None:
+    files = MemFiles()
+    store = open_store(files, FileOptions(sync="never", block_size_max=350))
+    fill(store, 20)
+    store.stop()
+    assert open_store(files.after_cut()).state().msgs == 20
+
+
+# Group commit in a thread
+
+
+def test_a_commit_runs_in_a_thread_while_changes_go_on() -> None:
+    store = open_store(MemFiles(), **STAGED)
+    fill(store, 30)
+    commit = store.prepare_commit()
+    assert commit is not None
+    thread = threading.Thread(target=commit.run)
+    thread.start()
+    fill(store, 30)
+    store.remove(31)
+    thread.join()
+    assert store.complete_commit(commit) == 30
+    assert store.commit() == 60
+    assert store.state().msgs == 59
+
+
+def test_blocks_that_empty_while_a_commit_is_under_way_are_removed_after_it() -> None:
+    files = MemFiles()
+    store = open_store(files, **STAGED)
+    fill(store, 30)
+    commit = store.prepare_commit()
+    assert commit is not None
+    store.purge()
+    commit.run()
+    store.complete_commit(commit)
+    store.commit()
+    assert len(blocks(files)) == 1
+    assert open_store(files.after_cut()).state().last_seq == 30
+
+
+# Failure
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["io-error", "disk-full"])
+@pytest.mark.parametrize("envelope", ["none-none", "zstd-aes_256_gcm"])
+def test_any_failing_call_freezes_the_store_and_loses_nothing_acknowledged(envelope: str, error: int) -> None:
+    count = _acknowledged_before_failure(envelope, None, error)[1].op_count
+    for number in range(6, count + 1):
+        acknowledged, files = _acknowledged_before_failure(envelope, number, error)
+        for left in (files.after_cut(), files.after_cut(keep="all")):
+            store = FileStore("s", options=ENVELOPES[envelope], files=left, clock=FakeClock())
+            assert all(store.load(seq).payload == b"payload %d" % seq for seq in acknowledged)
+            assert not store.state().lost
+            store.stop()
+            assert check_store("s", files=left, keys=ENVELOPES[envelope].keys).ok
+
+
+def _acknowledged_before_failure(envelope: str, number: int | None, error: int) -> tuple[list[int], MemFiles]:
+    """Append until a call fails; what was acknowledged, and the disk."""
+    files = MemFiles()
+    store = FileStore("s", options=ENVELOPES[envelope], files=files, clock=FakeClock())
+    if number is not None and number > files.op_count:
+        files.fail(number, OSError(error, "injected"))
+    acknowledged = []
+    try:
+        for seq in range(1, 16):
+            acknowledged.append(store.append(f"a.{seq % 2}", b"payload %d" % seq))
+    except StoreFrozen as frozen:
+        assert isinstance(frozen.cause, OSError)
+        with pytest.raises(StoreFrozen, match="injected"):
+            store.append("a", b"refused")
+        assert [store.load(seq).seq for seq in acknowledged] == acknowledged
+        with pytest.raises(StoreFrozen):
+            store.commit()
+        store.stop()
+    return acknowledged, files
+
+
+def test_a_failed_sync_is_never_retried_as_if_it_had_succeeded() -> None:
+    files = MemFiles()
+    store = open_store(files)
+    store.append("a", b"1")
+    files.fail(files.op_count + 2, OSError(errno.EIO, "injected"))
+    with pytest.raises(StoreFrozen):
+        store.append("a", b"2")
+    syncs = sum(op.startswith("sync ") for op in files.ops)
+    store.stop()
+    assert sum(op.startswith("sync ") for op in files.ops) == syncs
+    assert open_store(files.after_cut()).state().msgs == 1
+
+
+def test_a_directory_is_open_in_one_store_at_a_time(tmp_path: Path) -> None:
+    with FileStore(tmp_path / "s") as store:
+        store.append("a", b"")
+        with pytest.raises(StoreLocked):
+            FileStore(tmp_path / "s")
+    FileStore(tmp_path / "s").stop()
+
+
+# Keys
+
+
+def test_a_wrong_or_missing_key_is_a_clear_error_that_changes_nothing() -> None:
+    files = MemFiles()
+    options = ENVELOPES["snappy-chacha20_poly1305"]
+    with open_store(files, options) as store:
+        fill(store, 20)
+    before = files.snapshot()
+    for keys in ((), (KeySource.key(bytes(32)),), (KeySource.passphrase("no"),)):
+        with pytest.raises(WrongKey, match="encrypted"):
+            open_store(files, FileOptions(keys=keys))
+        assert files.snapshot() == before
+
+
+def test_a_cipher_without_a_key_is_refused() -> None:
+    with pytest.raises(BadRequest):
+        FileOptions(cipher=Cipher.AES_256_GCM)
+
+
+def test_a_passphrase_opens_what_it_closed() -> None:
+    files = MemFiles()
+    options = FileOptions(cipher=Cipher.AES_256_GCM, keys=(KeySource.passphrase("open sesame"),))
+    with open_store(files, options) as store:
+        fill(store, 5)
+    again = FileOptions(cipher=Cipher.AES_256_GCM, keys=(KeySource.passphrase("open sesame"),))
+    assert open_store(files, again).state().msgs == 5
+
+
+def test_nothing_of_a_message_is_readable_on_disk_when_encrypted() -> None:
+    files = MemFiles()
+    with open_store(files, ENVELOPES["none-aes_256_gcm"]) as store:
+        for number in range(20):
+            store.append("secret.subject", b"secret payload %d" % number, b"NATS/1.0\r\nSecret: header\r\n\r\n")
+        store.remove(3)
+    disk = b"".join(files.snapshot().values())
+    for secret in (b"secret.subject", b"secret payload", b"Secret: header"):
+        assert secret not in disk
+
+
+def test_keys_are_rotated_by_writing_every_block_anew() -> None:
+    files = MemFiles()
+    old, new = KeySource.key(bytes(32)), KeySource.key(bytes([1]) * 32)
+    store = open_store(files, FileOptions(block_size_max=350, cipher=Cipher.AES_256_GCM, keys=(old,)))
+    fill(store, 20)
+    store.remove(5)
+    store.rotate_keys(
+        FileOptions(
+            block_size_max=350, cipher=Cipher.CHACHA20_POLY1305, compression=Compression.ZSTD, keys=(new, old)
+        )
+    )
+    fill(store, 5)
+    store.stop()
+    again = open_store(files, FileOptions(keys=(new,)))
+    assert (again.state().msgs, list(again.state().deleted)) == (24, [5])
+    again.stop()
+    with pytest.raises(WrongKey):
+        open_store(files, FileOptions(keys=(old,)))
+
+
+def test_rotating_keys_can_be_interrupted_and_repeated() -> None:
+    old, new = KeySource.key(bytes(32)), KeySource.key(bytes([1]) * 32)
+    before = FileOptions(block_size_max=350, cipher=Cipher.AES_256_GCM, keys=(old,))
+    after = FileOptions(block_size_max=350, cipher=Cipher.AES_256_GCM, keys=(new, old))
+    files = MemFiles()
+    store = open_store(files, before)
+    fill(store, 20)
+    files.fail(files.op_count + 12, OSError(errno.EIO, "injected"))
+    with pytest.raises((StoreFrozen, OSError)):
+        store.rotate_keys(after)
+    left = files.after_cut()
+    store = open_store(left, after)
+    assert store.state().msgs == 20
+    store.rotate_keys(after)
+    store.stop()
+    assert open_store(left, FileOptions(keys=(new,))).state().msgs == 20
+
+
+# Erasing
+
+
+@pytest.mark.parametrize("envelope", ["none-none", "snappy-none", "zstd-none"])
+@pytest.mark.parametrize("sealed", [True, False], ids=["sealed", "active"])
+def test_an_erased_message_is_nowhere_on_the_disk(envelope: str, sealed: bool) -> None:
+    files = MemFiles()
+    store = FileStore("s", options=ENVELOPES[envelope], files=files, clock=FakeClock())
+    store.append("first", b"")
+    store.append("who.is.it", b"a name not to be found", b"NATS/1.0\r\nToken: hunter2\r\n\r\n")
+    fill(store, 20 if sealed else 1)
+    store.erase(2)
+    disk = b"".join(files.snapshot().values())
+    for secret in (b"a name not to be found", b"hunter2", b"who.is.it"):
+        assert secret not in disk
+    assert store.state().lost.count == 0
+    store.stop()
+    again = FileStore("s", options=ENVELOPES[envelope], files=files, clock=FakeClock())
+    assert list(again.state().deleted) == [2]
+    assert again.load(3).payload == b"payload 0"
+
+
+# Room on the disk
+
+
+def test_a_block_without_messages_goes_at_the_front_and_in_the_middle() -> None:
+    files = MemFiles()
+    store = open_store(files)
+    fill(store, 30)
+    names = blocks(files)
+    middle = store.catalog.blocks[2]
+    for seq in range(middle.first_seq, middle.last_seq + 1):
+        store.remove(seq)
+    assert names[2] not in blocks(files)
+    store.compact(store.catalog.blocks[1].first_seq)
+    assert names[0] not in blocks(files)
+    gone = list(store.state().deleted)
+    store.stop()
+    again = open_store(files)
+    assert (list(again.state().deleted), again.state().lost.count) == (gone, 0)
+
+
+def test_a_block_of_which_most_is_dead_is_written_anew() -> None:
+    files = MemFiles()
+    store = open_store(files, FileOptions(block_size_max=400_000))
+    for number in range(900):
+        store.append(f"s.{number % 7}", bytes(1000))
+    total = store.utilisation()[0]
+    for seq in range(2, 350):
+        if seq % 5:
+            store.remove(seq)
+    assert store.utilisation()[0] < total - 150_000
+    assert store.load(5).payload == bytes(1000)
+    assert open_store(files.after_cut()).state() == store.state()
+
+
+def test_compacting_files_changes_nothing_but_their_size() -> None:
+    files = MemFiles()
+    store = open_store(files)
+    fill(store, 40)
+    store.purge("s.1")
+    state, subjects, total = store.state(), store.subjects_state(), store.utilisation()[0]
+    assert store.compact_files() > 0
+    assert (store.state(), store.subjects_state()) == (state, subjects)
+    assert store.utilisation()[0] < total
+    assert open_store(files.after_cut()).state() == state
+
+
+def test_deleting_a_store_leaves_nothing(tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "s")
+    store.append("a", b"")
+    store.delete()
+    assert not (tmp_path / "s").exists()
+    with pytest.raises(StoreClosed):
+        store.append("a", b"")
+
+
+# Memory
+
+
+def test_a_sealed_block_keeps_no_bytes_in_memory() -> None:
+    store = open_store(MemFiles())
+    fill(store, 40)
+    assert all(not block.chunks for block in store.catalog.blocks[:-1])
+    assert store.catalog.active.chunks
+
+
+def test_hot_blocks_take_eight_bytes_a_message_and_cold_ones_none() -> None:
+    files = MemFiles()
+    store = open_store(files, FileOptions(block_size_max=100_000), **STAGED)
+    data, ops = bytearray(), array("I")
+    for number in range(1000):
+        append_op(ops, data, b"s.%d" % (number % 10), b"x" * 50)
+    for _ in range(5):
+        store.append_batch(bytes(data), ops)
+    sealed = store.catalog.blocks[:-1]
+    assert sealed
+    for block in sealed:
+        assert block.index is not None
+        assert block.index.size_bytes == 8 * block.index.count
+    store.stop()
+    again = open_store(files)
+    assert all(block.index is None for block in again.catalog.blocks[:-1])
+
+
+def test_loaded_indexes_are_let_go_beyond_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog_module, "INDEX_CACHE_SIZE_MAX", 1000)
+    files = MemFiles()
+    with open_store(files) as store:
+        fill(store, 100)
+    again = open_store(files)
+    for seq in range(1, 101):
+        again.load(seq)
+    loaded = [block for block in again.catalog.blocks[:-1] if block.index is not None]
+    assert 1 <= len(loaded) < len(again.catalog.blocks) - 1
+
+
+def test_few_files_are_open_at_once(tmp_path: Path) -> None:
+    with FileStore(tmp_path / "s", options=SMALL) as store:
+        fill(store, 900)
+        for seq in range(1, 901):
+            store.load(seq)
+        opened = [file for file in store.block_files.values() if file.is_open]
+        assert len(store.block_files) > 70
+        assert len(opened) <= 66
+
+
+# Reading
+
+
+def test_many_threads_read_while_messages_are_stored(tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "s", options=FileOptions(block_size_max=20_000, sync="never"))
+    fill(store, 500)
+    problems: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            for _ in range(3):
+                for seq in range(1, 500, 7):
+                    assert store.load(seq).payload == b"payload %d" % (seq - 1)
+        except BaseException as error:
+            problems.append(error)
+
+    threads = [threading.Thread(target=read) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    fill(store, 1000)
+    for thread in threads:
+        thread.join()
+    store.stop()
+    assert problems == []
+
+
+def test_a_message_damaged_on_disk_is_an_error_that_names_file_and_sequence() -> None:
+    files = MemFiles()
+    with open_store(files) as store:
+        fill(store, 20)
+    data = files.snapshot()["s/000001.blk"]
+    files.flip("s/000001.blk", 8 * data.index(b"payload 3"))
+    again = open_store(files)
+    with pytest.raises(CorruptBlock, match=r"s/000001\.blk.*sequence 4"):
+        again.load(4)
+    assert list(again.state().lost) == [4]
+    assert again.load(5).payload == b"payload 4"
+
+
+def test_a_damaged_message_can_still_be_removed() -> None:
+    files = MemFiles()
+    with open_store(files) as store:
+        fill(store, 20)
+    data = files.snapshot()["s/000001.blk"]
+    for number in (0, 3):
+        files.flip("s/000001.blk", 8 * data.index(b"payload %d" % number))
+    again = open_store(files)
+    assert again.remove(1)
+    assert again.remove(4)
+    assert again.state().msgs == 18
+    assert sum(again.subjects_totals().values()) == 18
+
+
+def test_limits_are_enforced_when_a_store_is_opened() -> None:
+    files = MemFiles()
+    with open_store(files) as store:
+        fill(store, 20)
+    again = FileStore("s", StreamLimits(max_msgs=4), SMALL, files=files, clock=FakeClock())
+    assert again.state().first_seq == 17
+
+
+def test_the_environment_asks_for_a_check_at_every_opening_and_closing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JETLAKE_VERIFY", "1")
+    files = MemFiles()
+    with open_store(files) as store:
+        fill(store, 20)
+    files.remove("s/000001.idx")
+    open_store(files).stop()
+    store = open_store(files)
+    files.flip("s/000001.blk", 8 * 300)
+    with pytest.raises(AssertionError, match=r"000001\.blk"):
+        store.stop()
