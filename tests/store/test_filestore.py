@@ -231,9 +231,7 @@ def test_keys_are_rotated_by_writing_every_block_anew() -> None:
     fill(store, 20)
     store.remove(5)
     store.rotate_keys(
-        FileOptions(
-            block_size_max=350, cipher=Cipher.CHACHA20_POLY1305, compression=Compression.ZSTD, keys=(new, old)
-        )
+        FileOptions(block_size_max=350, cipher=Cipher.CHACHA20_POLY1305, compression=Compression.ZSTD, keys=(new, old))
     )
     fill(store, 5)
     store.stop()
@@ -440,6 +438,22 @@ def test_a_damaged_message_can_still_be_removed() -> None:
     assert again.remove(4)
     assert again.state().msgs == 18
     assert sum(again.subjects_totals().values()) == 18
+
+
+def test_a_damaged_message_is_lost_and_its_bytes_kept_when_its_block_is_written_anew() -> None:
+    files = MemFiles()
+    with open_store(files) as store:
+        fill(store, 20)
+    data = files.snapshot()["s/000001.blk"]
+    files.flip("s/000001.blk", 8 * data.index(b"payload 3"))
+    again = open_store(files)
+    again.remove(6)
+    again.compact_files()
+    assert (list(again.state().lost), again.state().msgs) == ([4], 18)
+    assert sum(again.subjects_totals().values()) == 18
+    assert b"ayload 3" in files.snapshot()["s/000001.blk.0.damaged"]
+    again.stop()
+    assert list(open_store(files).state().lost) == [4]
 
 
 def test_limits_are_enforced_when_a_store_is_opened() -> None:

@@ -84,7 +84,7 @@ def dump(
         typer.echo(msgspec.json.encode(document))
     else:
         for line in _lines(document):
-            typer.echo("".join(character if character.isprintable() else "?" for character in line))
+            print(line if line.isprintable() else _printable(line))  # a file may hold what a terminal would obey
     raise typer.Exit(EXIT_DAMAGE if any(it["severity"] == "damage" for it in document["problems"]) else EXIT_OK)
 
 
@@ -283,6 +283,10 @@ def _lines(document: Fields) -> Iterator[str]:
     yield from (line for *_, line in merge(sorted(problems), records, key=lambda placed: placed[:2]))
     for entry in document.get("index", ()):
         yield f"{entry['offset']:>10} message {entry['seq']} {entry['subject'] or '(gone)'}"
+
+
+def _printable(line: str) -> str:
+    return "".join(character if character.isprintable() else "?" for character in line)
 
 
 def _problem_text(problem: Fields) -> str:

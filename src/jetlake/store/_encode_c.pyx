@@ -5,7 +5,7 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from jetlake import ops as _ops
 from jetlake.ops cimport PubOp
 from jetlake.store import format
-from jetlake.store._encode_py import _check_door, _problem
+from jetlake.store._encode_py import _check_door, op_problem
 from jetlake.store._record_c cimport put, size_of
 from jetlake.store._subject_table_c cimport SubjectTable
 
@@ -36,12 +36,12 @@ def encode_batch(data, ops, Py_ssize_t first, Py_ssize_t stop, chunk, uint64_t u
     cdef const uint8_t[::1] view = data
     cdef uint32_t[::1] op_words = ops, offset_out = offsets, id_out = ids
     cdef uint8_t[::1] chunk_view = chunk
-    _check_door(data, ops, first, stop, chunk_view.shape[0], used, offset_out.shape[0], id_out.shape[0], count)
-    if first == stop or count == offset_out.shape[0] or used == <uint64_t>chunk_view.shape[0]:
+    _check_door(data, ops, first, stop, chunk_view.shape[0], used, offset_out.shape[0], id_out.shape[0], count, seq)
+    if first == stop or count == offset_out.shape[0]:
         return first, used, 0
     cdef const uint8_t* source = &view[0] if view.shape[0] else NULL
     cdef uint64_t source_size = view.shape[0], room = chunk_view.shape[0], size = 0, record_size
-    cdef uint8_t* out = &chunk_view[0]
+    cdef uint8_t* out = &chunk_view[0] if room else NULL
     cdef PubOp* op_list = <PubOp*>&op_words[0]
     cdef PubOp* op
     cdef Py_ssize_t done = first, count_max = offset_out.shape[0]
@@ -53,7 +53,7 @@ def encode_batch(data, ops, Py_ssize_t first, Py_ssize_t stop, chunk, uint64_t u
         if not _is_good(op, source_size):
             if done > first:  # what is done stands; the next call says what is wrong
                 break
-            raise _problem(source_size, ops[done * OP_WORDS:(done + 1) * OP_WORDS])
+            raise op_problem(source_size, ops[done * OP_WORDS:(done + 1) * OP_WORDS])
         record_size = size_of(op.subject_size, op.headers_size, op.payload_size, False)
         if record_size > room - used:
             break

@@ -8,7 +8,7 @@ from jetlake.errors import BadRequest, MessageTooLarge
 from jetlake.ops import OP_MSG_ID, OP_SPECIAL, OP_WORDS
 from jetlake.store._record_py import Record, check_sizes, encode
 from jetlake.store._subject_table_py import SubjectTable
-from jetlake.store.format import MSG_ID, Buffer
+from jetlake.store.format import MSG_ID, SEQ_MAX, Buffer
 
 
 def encode_batch(
@@ -32,7 +32,7 @@ def encode_batch(
     over: list[int],
 ) -> tuple[int, int, int]:
     """Encode operations first..stop-1 for as long as they fit; see `encode.py`."""
-    _check_door(data, ops, first, stop, len(chunk), used, len(offsets), len(ids), count)
+    _check_door(data, ops, first, stop, len(chunk), used, len(offsets), len(ids), count, seq)
     size = 0
     done = first
     while done < stop and count < len(offsets):
@@ -40,7 +40,7 @@ def encode_batch(
         subject_at, subject_size, _, _, headers_at, headers_size, payload_at, payload_size, _, flags = op
         if flags & OP_SPECIAL:
             break
-        problem = _problem(len(data), op)
+        problem = op_problem(len(data), op)
         if problem is not None:
             if done > first:  # what is done stands; the next call says what is wrong
                 break
@@ -66,7 +66,7 @@ def encode_batch(
     return done, used, size
 
 
-def _problem(data_size: int, op: array[int]) -> Exception | None:
+def op_problem(data_size: int, op: array[int]) -> Exception | None:
     """Why no record can be made of an operation."""
     for start, size in (op[0:2], op[4:6], op[6:8]):
         if start > data_size or size > data_size - start:
@@ -90,8 +90,11 @@ def _check_door(
     offsets_size: int,
     ids_size: int,
     count: int,
+    seq: int,
 ) -> None:
     if not 0 <= first <= stop <= len(ops) // OP_WORDS:
         raise IndexError(f"operations {first}..{stop} of {len(ops) // OP_WORDS}")
     if not 0 <= used <= chunk_size or not 0 <= count <= offsets_size or ids_size < offsets_size:
         raise IndexError("chunk or index has no such place")
+    if not 1 <= seq <= SEQ_MAX + 1 - (stop - first):
+        raise ValueError(f"no {stop - first} sequences from {seq}")

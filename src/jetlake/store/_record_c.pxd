@@ -13,7 +13,7 @@ ctypedef struct Parts:
     uint64_t seq
     int64_t time_ns, expires_ns
 
-cdef const char* parse(const uint8_t* data, uint64_t start, uint64_t end, Parts* out) noexcept nogil
+cdef const char* parse(const uint8_t* data, uint64_t start, uint64_t end, uint64_t seed, Parts* out) noexcept nogil
 cdef bint is_sound(const uint8_t* data, uint64_t start, Parts* parts, uint64_t seed) noexcept nogil
 cdef bint is_message(Parts* parts) noexcept nogil
 cdef uint64_t size_of(uint32_t subject_size, uint32_t headers_size, uint32_t payload_size, bint expires) noexcept nogil

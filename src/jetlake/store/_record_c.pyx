@@ -1,5 +1,6 @@
 """One record: to bytes and back, compiled. `_record_py.py` is the reference; other kernels use the C level."""
 
+from libc.stdint cimport uint16_t
 from libc.string cimport memcpy
 
 from jetlake.store import format
@@ -13,11 +14,13 @@ cdef uint32_t SUBJECT_SIZE_MAX = format.SUBJECT_SIZE_MAX
 cdef uint32_t HEADERS_SIZE_MAX = format.HEADERS_SIZE_MAX
 cdef uint32_t PAYLOAD_SIZE_MAX = format.PAYLOAD_SIZE_MAX
 cdef uint64_t TRAILER_SIZE = format.TRAILER.size
+cdef uint64_t MIX_1 = format._MIX_1
+cdef uint64_t MIX_2 = format._MIX_2
 
 
-cdef inline bint _part(const uint8_t* data, uint64_t* offset, uint64_t end, uint32_t size_max,
-                       uint64_t* part_start, uint32_t* part_size) noexcept nogil:
-    """Read a length and step over what it measures."""
+cdef inline bint _size(const uint8_t* data, uint64_t* offset, uint64_t end, uint32_t size_max,
+                       uint32_t* out) noexcept nogil:
+    """Read a size."""
     cdef uint64_t at = offset[0], size = 0
     cdef int shift = 0
     cdef uint8_t byte
@@ -30,34 +33,46 @@ cdef inline bint _part(const uint8_t* data, uint64_t* offset, uint64_t end, uint
         if byte < 0x80:
             break
         shift += 7
-    if size > size_max or size > end - at:
-        return False
-    part_start[0] = at
-    part_size[0] = <uint32_t>size
-    offset[0] = at + size
-    return True
+    out[0] = <uint32_t>size
+    offset[0] = at
+    return size <= size_max
 
 
-cdef const char* parse(const uint8_t* data, uint64_t start, uint64_t end, Parts* out) noexcept nogil:
+cdef inline uint16_t _check(uint8_t flags, uint32_t subject_size, uint32_t headers_size, uint32_t payload_size,
+                            uint64_t seed) noexcept nogil:
+    """As `format.size_check`."""
+    cdef uint64_t mixed = (<uint64_t>flags | <uint64_t>subject_size << 8 | <uint64_t>headers_size << 24) ^ seed
+    mixed = mixed * MIX_1 ^ payload_size
+    mixed = (mixed ^ mixed >> 29) * MIX_2
+    return <uint16_t>(mixed >> 48)
+
+
+cdef const char* parse(const uint8_t* data, uint64_t start, uint64_t end, uint64_t seed, Parts* out) noexcept nogil:
     """Find the parts of the record at `start`; NULL when they all lie before `end`, else what is wrong."""
-    cdef uint64_t at = start + 1, tail = TRAILER_SIZE
+    cdef uint64_t at = start + 1, size
     if start >= end:
         return "no byte left"
     out.flags = data[start]
     if out.flags & UNKNOWN_FLAGS:
         return "unknown flags"
-    if not (_part(data, &at, end, SUBJECT_SIZE_MAX, &out.subject_start, &out.subject_size)
-            and _part(data, &at, end, HEADERS_SIZE_MAX, &out.headers_start, &out.headers_size)
-            and _part(data, &at, end, PAYLOAD_SIZE_MAX, &out.payload_start, &out.payload_size)):
-        return "bad length"
-    out.expires_ns = 0
+    if not (_size(data, &at, end, SUBJECT_SIZE_MAX, &out.subject_size)
+            and _size(data, &at, end, HEADERS_SIZE_MAX, &out.headers_size)
+            and _size(data, &at, end, PAYLOAD_SIZE_MAX, &out.payload_size)):
+        return "bad size"
+    if end - at < 2 or (data[at] | <uint16_t>data[at + 1] << 8) != _check(
+            out.flags, out.subject_size, out.headers_size, out.payload_size, seed):
+        return "bad check"
+    at += 2
+    size = <uint64_t>out.subject_size + out.headers_size + out.payload_size + TRAILER_SIZE
     if out.flags & EXPIRES:
-        tail += 8
-    if tail > end - at:
+        size += 8
+    if size > end - at:
         return "cut off"
-    if out.flags & EXPIRES:
-        out.expires_ns = <int64_t>load64(data + at)
-    out.end = at + tail
+    out.subject_start = at
+    out.headers_start = at + out.subject_size
+    out.payload_start = out.headers_start + out.headers_size
+    out.end = at + size
+    out.expires_ns = <int64_t>load64(data + out.end - 32) if out.flags & EXPIRES else 0
     out.seq = load64(data + out.end - 24)
     out.time_ns = <int64_t>load64(data + out.end - 16)
     return NULL
@@ -80,20 +95,24 @@ cdef inline uint32_t _varint_size(uint32_t value) noexcept nogil:
     return size
 
 
-cdef inline uint8_t* _put_part(uint8_t* out, const uint8_t* part, uint32_t size) noexcept nogil:
-    cdef uint32_t rest = size
-    while rest >= 0x80:
-        out[0] = <uint8_t>(rest | 0x80)
-        rest >>= 7
+cdef inline uint8_t* _put_size(uint8_t* out, uint32_t size) noexcept nogil:
+    while size >= 0x80:
+        out[0] = <uint8_t>(size | 0x80)
+        size >>= 7
         out += 1
-    out[0] = <uint8_t>rest
-    memcpy(out + 1, part, size)
-    return out + 1 + size
+    out[0] = <uint8_t>size
+    return out + 1
+
+
+cdef inline uint8_t* _put_part(uint8_t* out, const uint8_t* part, uint32_t size) noexcept nogil:
+    if size:  # an empty part may have no address
+        memcpy(out, part, size)
+    return out + size
 
 
 cdef uint64_t size_of(uint32_t subject_size, uint32_t headers_size, uint32_t payload_size, bint expires) noexcept nogil:
     """How many bytes a record takes."""
-    cdef uint64_t size = 1 + TRAILER_SIZE + (8 if expires else 0)
+    cdef uint64_t size = 3 + TRAILER_SIZE + (8 if expires else 0)
     size += _varint_size(subject_size) + subject_size
     size += _varint_size(headers_size) + headers_size
     return size + _varint_size(payload_size) + payload_size
@@ -104,8 +123,12 @@ cdef uint64_t put(uint8_t* out, uint8_t flags, const uint8_t* subject, uint32_t 
                   int64_t expires_ns, uint64_t seed) noexcept nogil:
     """Write a record, for which `size_of` bytes must be there; how many it took."""
     cdef uint8_t* at = out
+    cdef uint16_t check = _check(flags, subject_size, headers_size, payload_size, seed)
     at[0] = flags
-    at = _put_part(at + 1, subject, subject_size)
+    at = _put_size(_put_size(_put_size(at + 1, subject_size), headers_size), payload_size)
+    at[0] = <uint8_t>check
+    at[1] = <uint8_t>(check >> 8)
+    at = _put_part(at + 2, subject, subject_size)
     at = _put_part(at, headers, headers_size)
     at = _put_part(at, payload, payload_size)
     if flags & EXPIRES:
@@ -141,8 +164,8 @@ def decode(data, Py_ssize_t start, Py_ssize_t end, uint64_t seed):
     cdef Parts parts
     if not 0 <= start <= end <= view.shape[0]:
         raise IndexError(f"record range {start}..{end} of {view.shape[0]} bytes")
-    if start == end or parse(&view[0], start, end, &parts) != NULL:
-        measure_py(data, start, end)  # raises, with the words of the reference
+    if start == end or parse(&view[0], start, end, seed, &parts) != NULL:
+        measure_py(data, start, end, seed)  # raises, with the words of the reference
         raise AssertionError("the twins disagree")
     if not is_sound(&view[0], start, &parts, seed):
         raise BadRecord("checksum does not match")

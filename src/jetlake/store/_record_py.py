@@ -15,6 +15,7 @@ from jetlake.store.format import (
     TRAILER,
     Buffer,
     hash64,
+    size_check,
 )
 from jetlake.store.varint import encode_varint
 
@@ -43,9 +44,7 @@ class Layout(NamedTuple):
     """Where the parts of a record lie."""
 
     subject_start: int
-    subject_end: int
     headers_start: int
-    headers_end: int
     payload_start: int
     payload_end: int
     end: int
@@ -54,13 +53,13 @@ class Layout(NamedTuple):
 def encode(record: Record, seed: int) -> bytes:
     """The bytes of a record; MessageTooLarge when a part exceeds what the format holds."""
     check_sizes(len(record.subject), len(record.headers), len(record.payload))
+    sizes = (len(record.subject), len(record.headers), len(record.payload))
     parts = [
         bytes((record.flags,)),
-        encode_varint(len(record.subject)),
+        *map(encode_varint, sizes),
+        size_check(record.flags, *sizes, seed).to_bytes(2, "little"),
         record.subject,
-        encode_varint(len(record.headers)),
         record.headers,
-        encode_varint(len(record.payload)),
         record.payload,
         record.expires_ns.to_bytes(8, "little", signed=True) if record.flags & EXPIRES else b"",
         record.seq.to_bytes(8, "little"),
@@ -80,29 +79,36 @@ def check_sizes(subject_size: int, headers_size: int, payload_size: int) -> None
         raise MessageTooLarge("payload", payload_size, PAYLOAD_SIZE_MAX)
 
 
-def measure(data: Buffer, start: int, end: int) -> Layout:
+def measure(data: Buffer, start: int, end: int, seed: int) -> Layout:
     """Where the parts of the record at `start` lie, without looking at its checksum."""
     if end - start < 1:
         raise BadRecord("no byte left")
     flags = data[start]
     if flags & ~KNOWN_FLAGS:
         raise BadRecord(f"unknown flags 0x{flags:02x}")
-    subject_start, subject_end = _part(data, start + 1, end, SUBJECT_SIZE_MAX)
-    headers_start, headers_end = _part(data, subject_end, end, HEADERS_SIZE_MAX)
-    payload_start, payload_end = _part(data, headers_end, end, PAYLOAD_SIZE_MAX)
-    tail = TRAILER.size + (8 if flags & EXPIRES else 0)
-    if tail > end - payload_end:
-        raise BadRecord(f"needs {tail - (end - payload_end)} bytes more than there are")
-    return Layout(
-        subject_start, subject_end, headers_start, headers_end, payload_start, payload_end, payload_end + tail
-    )
+    sizes, offset = list[int](), start + 1
+    for size_max in (SUBJECT_SIZE_MAX, HEADERS_SIZE_MAX, PAYLOAD_SIZE_MAX):
+        size, offset = _size(data, offset, end, size_max)
+        sizes.append(size)
+    if end - offset < 2 or int.from_bytes(data[offset : offset + 2], "little") != size_check(
+        flags, sizes[0], sizes[1], sizes[2], seed
+    ):
+        raise BadRecord("sizes do not match their check")
+    subject_start = offset + 2
+    headers_start = subject_start + sizes[0]
+    payload_start = headers_start + sizes[1]
+    payload_end = payload_start + sizes[2]
+    record_end = payload_end + TRAILER.size + (8 if flags & EXPIRES else 0)
+    if record_end > end:
+        raise BadRecord(f"record says {record_end - start} bytes, {end - start} remain")
+    return Layout(subject_start, headers_start, payload_start, payload_end, record_end)
 
 
 def decode(data: Buffer, start: int, end: int, seed: int) -> tuple[Record, int]:
     """The record at `start` and the offset after it; BadRecord when its checksum or its shape is wrong."""
     if not 0 <= start <= end <= len(data):
         raise IndexError(f"record range {start}..{end} of {len(data)} bytes")
-    at = measure(data, start, end)
+    at = measure(data, start, end, seed)
     seq, time_ns, stored_hash = TRAILER.unpack_from(data, at.end - TRAILER.size)
     if hash64(memoryview(data)[start : at.end - 8], seed) != stored_hash:
         raise BadRecord("checksum does not match")
@@ -112,8 +118,8 @@ def decode(data: Buffer, start: int, end: int, seed: int) -> tuple[Record, int]:
         expires_ns = int.from_bytes(data[at.payload_end : at.payload_end + 8], "little", signed=True)
     record = Record(
         flags,
-        bytes(data[at.subject_start : at.subject_end]),
-        bytes(data[at.headers_start : at.headers_end]),
+        bytes(data[at.subject_start : at.headers_start]),
+        bytes(data[at.headers_start : at.payload_start]),
         bytes(data[at.payload_start : at.payload_end]),
         seq,
         time_ns,
@@ -122,12 +128,12 @@ def decode(data: Buffer, start: int, end: int, seed: int) -> tuple[Record, int]:
     return record, at.end
 
 
-def _part(data: Buffer, offset: int, end: int, size_max: int) -> tuple[int, int]:
-    """Start and end of the length-prefixed part whose length stands at `offset`."""
+def _size(data: Buffer, offset: int, end: int, size_max: int) -> tuple[int, int]:
+    """The size that stands at `offset`, and the offset after it."""
     size = shift = 0
     while True:
         if offset >= end or shift > 28:
-            raise BadRecord("length is cut off or too long")
+            raise BadRecord("size is cut off or too long")
         byte = data[offset]
         offset += 1
         size |= (byte & 0x7F) << shift
@@ -136,6 +142,4 @@ def _part(data: Buffer, offset: int, end: int, size_max: int) -> tuple[int, int]
         shift += 7
     if size > size_max:
         raise BadRecord(f"part of {size} bytes exceeds {size_max}")
-    if size > end - offset:
-        raise BadRecord(f"part says {size} bytes, {end - offset} remain")
-    return offset, offset + size
+    return size, offset

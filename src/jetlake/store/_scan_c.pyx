@@ -13,6 +13,7 @@ from jetlake.store._subject_table_c cimport SubjectTable
 cdef uint8_t SKIP = format.SKIP
 cdef uint8_t ERASED = format.ERASED
 cdef uint8_t EXPIRES = format.EXPIRES
+cdef uint64_t SEQ_MAX = format.SEQ_MAX
 cdef uint64_t SPAN_MAX = format.BLOCK_SEQ_SPAN_MAX
 cdef uint64_t RECORD_SIZE_MIN = format.RECORD_SIZE_MIN
 
@@ -40,11 +41,10 @@ cdef bint _is_sound_here(const uint8_t* data, uint64_t offset, uint64_t end, uin
     """Is there a sound record at `offset` whose sequence can follow `prev_seq`?"""
     cdef uint64_t count
     cdef bint takes_seq
-    if parse(data, offset, end, parts) != NULL:
+    if parse(data, offset, end, seed, parts) != NULL:
         return False
     takes_seq = is_message(parts) or parts.flags & (SKIP | ERASED)
-    # Unsigned: a sequence at or below prev_seq wraps around to a huge distance.
-    if takes_seq and parts.seq - prev_seq - 1 >= SPAN_MAX:
+    if takes_seq and (parts.seq <= prev_seq or parts.seq > SEQ_MAX or parts.seq - prev_seq > SPAN_MAX):
         return False
     if is_message(parts) and not parts.subject_size:
         return False
@@ -53,6 +53,8 @@ cdef bint _is_sound_here(const uint8_t* data, uint64_t offset, uint64_t end, uin
     last_seq[0] = parts.seq if takes_seq else prev_seq
     if parts.flags & SKIP:
         if not _varint(data, parts.payload_start, parts.payload_start + parts.payload_size, &count):
+            return False
+        if count == 0 or count - 1 > SEQ_MAX - last_seq[0]:
             return False
         last_seq[0] += count - 1
     return True
@@ -64,6 +66,8 @@ def scan(data, Py_ssize_t start, Py_ssize_t end, uint64_t seed, uint64_t prev_se
     cdef const uint8_t[::1] view = data
     if not 0 <= start <= end <= view.shape[0]:
         raise IndexError(f"scan range {start}..{end} of {view.shape[0]} bytes")
+    if prev_seq > SEQ_MAX:
+        raise ValueError(f"no sequence {prev_seq}")
     cdef const uint8_t* base = &view[0] if view.shape[0] else NULL
     cdef Py_ssize_t room = (end - start) // RECORD_SIZE_MIN
     cdef array.array offsets = array.clone(_U32, room, zero=False)
@@ -122,11 +126,13 @@ def uncount(data, Py_ssize_t start, Py_ssize_t end, uint64_t seed, SubjectTable 
     cdef int64_t slot
     cdef Parts parts
     while offset < stop and count < count_max and size < size_max:
-        if parse(base, offset, stop, &parts) != NULL or not is_sound(base, offset, &parts, seed):
+        if parse(base, offset, stop, seed, &parts) != NULL or not is_sound(base, offset, &parts, seed):
             break
         offset = parts.end
         if not is_message(&parts):
             continue
+        if not parts.subject_size:
+            break
         slot = table.find_c(base + parts.subject_start, parts.subject_size)
         if slot < 0:
             break

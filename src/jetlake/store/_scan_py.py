@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from jetlake.store._record_py import BadRecord, Record, decode, measure
 from jetlake.store._subject_table_py import SubjectTable
-from jetlake.store.format import BLOCK_SEQ_SPAN_MAX, ERASED, EXPIRES, NOT_MESSAGE, SKIP, TRAILER, Buffer
+from jetlake.store.format import BLOCK_SEQ_SPAN_MAX, ERASED, EXPIRES, NOT_MESSAGE, SEQ_MAX, SKIP, TRAILER, Buffer
 from jetlake.store.varint import decode_varint
 
 
@@ -41,6 +41,8 @@ def scan(
     """Every sound record of data[start:end], counting messages into the table; see `scan.py`."""
     if not 0 <= start <= end <= len(data):
         raise IndexError(f"scan range {start}..{end} of {len(data)} bytes")
+    if not 0 <= prev_seq <= SEQ_MAX:
+        raise ValueError(f"no sequence {prev_seq}")
     offsets, ids, seqs = array("I"), array("I"), array("Q")
     others: list[int] = []
     expiring: list[tuple[int, int]] = []
@@ -79,10 +81,10 @@ def scan(
 def _sound_record(data: Buffer, offset: int, end: int, seed: int, prev_seq: int) -> tuple[Record, int, int] | None:
     """The record at `offset`, where it ends, and the last sequence used after it; None when it is not sound."""
     try:
-        at = measure(data, offset, end)
+        at = measure(data, offset, end, seed)
         seq = TRAILER.unpack_from(data, at.end - TRAILER.size)[0]
         flags = data[offset]
-        if _takes_sequence(flags) and not 0 < seq - prev_seq <= BLOCK_SEQ_SPAN_MAX:
+        if _takes_sequence(flags) and not (seq <= SEQ_MAX and 0 < seq - prev_seq <= BLOCK_SEQ_SPAN_MAX):
             return None
         record, after = decode(data, offset, end, seed)
     except BadRecord:
@@ -92,9 +94,12 @@ def _sound_record(data: Buffer, offset: int, end: int, seed: int, prev_seq: int)
     last_seq = record.seq if _takes_sequence(flags) else prev_seq
     if flags & SKIP:
         try:
-            last_seq += decode_varint(record.payload, 0)[0] - 1
+            count = decode_varint(record.payload, 0)[0]
         except ValueError:
             return None
+        if not 0 < count <= SEQ_MAX - last_seq + 1:
+            return None
+        last_seq += count - 1
     return record, after, last_seq
 
 
@@ -124,6 +129,8 @@ def uncount(
             break
         if not record.is_message:
             continue
+        if not record.subject:
+            break
         slot = table.find(record.subject)
         if slot < 0:
             break

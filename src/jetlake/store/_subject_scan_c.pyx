@@ -8,8 +8,9 @@ its count. Nothing is remembered of slots without live messages.
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from libc.stdint cimport uint32_t
 
+from jetlake.store._subject_entry cimport Entry, subject_of
 from jetlake.store._subject_filter_c cimport SubjectFilter
-from jetlake.store._subject_table_c cimport Entry, SubjectTable, subject_of
+from jetlake.store._subject_table_c cimport SubjectTable
 
 from jetlake.store._subject_scan_py import check_scan
 
@@ -19,7 +20,9 @@ cdef enum:
     YES = 2
 
 
-cdef inline bint slot_matches(SubjectTable table, SubjectFilter filter, uint32_t slot, unsigned char* memo) noexcept nogil:
+cdef inline bint slot_matches(
+    SubjectTable table, SubjectFilter filter, uint32_t slot, unsigned char* memo
+) noexcept nogil:
     cdef Entry* entry
     if slot >= table.slot_count or memo[slot] == NO:
         return False

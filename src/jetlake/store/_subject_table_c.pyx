@@ -1,26 +1,27 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Which subjects hold messages, and how many: the compiled twin of `_subject_table_py.py`, which says what is true of it.
+"""Which subjects hold messages, and how many: the compiled twin of `_subject_table_py.py`, which says what is true.
 
-An entry and its subject are one allocation, so that a lookup among millions misses the cache once there. Per slot there
-is one word: the entry's address, or, when FREE is set, the next free slot + 1 (shifted by TAG_BITS). IN_TAIL is set
-while the slot stands in `tail`, even if it was freed and reused meanwhile, so that no slot ever stands there twice.
+An entry and its subject lie together in the arena (`_subject_arena.pxd`). A slot leads to its entry by one word, and
+free slots are linked through theirs (`_subject_entry.pxd`). The order of subjects is kept apart (`_subject_order.pxd`).
 
-A bucket of the hash table is 0 when empty. Otherwise its bits under `mask` are slot + 1, which fits since less than 70 %
-of the buckets are taken and slots are dense; the bits above `mask` are those of the hash, so that a probe seldom visits
-an entry in vain. Collisions go to the next bucket; a removal moves followers back, so there are no tombstones. The hash
-is keyed by a random number of the process: subjects come from clients.
-
-`order` is exact for the slots in it, but for holes (slots that are FREE or IN_TAIL) while `order_has_holes`.
+A bucket of the hash table is 0 when empty, else the entry's address and, in the bits above ADDRESS_BITS, those of the
+hash, so that a probe seldom visits an entry in vain: a lookup among millions misses the cache twice. At most 70 % of
+the buckets are taken. Collisions go to the next bucket; a removal moves followers back, so there are no tombstones. The
+hash is keyed by random numbers of the process, since subjects come from clients.
 """
 
 cimport cython
 from cpython cimport array
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcmp, memcpy, memmove
+from cpython.long cimport PyLong_CheckExact
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcmp, memcpy
 
+from jetlake.store._subject_arena cimport ADDRESS_BITS, arena_clear, arena_give, arena_take
+from jetlake.store._subject_entry cimport FREE, IN_TAIL, TAG_BITS, Entry, entry_of, subject_of
 from jetlake.store._subject_filter_c cimport Pattern
-from jetlake.store._subject_text cimport SortKey, compare, hash_text, sort_keys
+from jetlake.store._subject_hash cimport hash_text
+from jetlake.store._subject_order cimport order_bound, order_clear, order_push, order_reserve, order_update
 
 import os
 from array import array as new_array
@@ -29,13 +30,15 @@ from jetlake.store._subject_table_py import SEQ_MAX, SUBJECT_SIZE_MAX, check_cou
 
 cdef extern from "Python.h":
     Py_ssize_t PyNumber_AsSsize_t(object number, void* clip_if_null) except? -1
+    long long PyLong_AsLongLongAndOverflow(object number, int* overflow) except? -1
+
+cdef extern from *:
+    void prefetch "__builtin_prefetch" (const void* address) noexcept nogil
 
 cdef enum:
-    FREE = 1
-    IN_TAIL = 2
-    TAG_BITS = 2
     SIZE_MAX = 65535
     BUCKETS_MIN = 8
+    AHEAD = 16                      # entries to fetch while others are matched: neighbours in order are far apart
 
 cdef uint64_t SLOTS_MAX = 1 << 31
 cdef uint64_t KEY_A = int.from_bytes(os.urandom(8), "little")
@@ -45,13 +48,35 @@ cdef array.array EMPTY = new_array("I")
 assert SIZE_MAX == SUBJECT_SIZE_MAX and sizeof(Entry) == 32
 
 
-cdef inline Entry* entry_of(uintptr_t word) noexcept nogil:
-    return <Entry*> (word & ~<uintptr_t> (FREE | IN_TAIL))
+cdef inline Entry* entry_in(uint64_t bucket) noexcept nogil:
+    return <Entry*> <uintptr_t> (bucket & ((<uint64_t> 1 << ADDRESS_BITS) - 1))
 
 
-cdef inline size_t allocation(size_t size) noexcept nogil:
-    """What malloc takes for an entry: its own eight bytes, in units of sixteen."""
-    return (sizeof(Entry) + size + 8 + 15) & ~<size_t> 15
+cdef inline uint64_t positive(object number) except? 0:
+    """The value of an int from 1 to 2**63 - 1, without the cost of comparing objects; 0 for anything else."""
+    cdef int overflow = 0
+    cdef long long value = PyLong_AsLongLongAndOverflow(number, &overflow) if PyLong_CheckExact(number) else 0
+    return value if value > 0 else 0
+
+
+cdef inline uint64_t checked_seq(object seq) except 0:
+    cdef uint64_t value = positive(seq)
+    if value == 0:
+        check_seq(seq)
+        value = seq
+    return value
+
+
+cdef inline uint64_t checked_count(object count, uint64_t count_max) except 0:
+    cdef uint64_t value = positive(count)
+    if value == 0 or value > count_max:
+        check_count(count, count_max)
+        value = count
+    return value
+
+
+cdef inline uint64_t hash_of(const unsigned char* subject, Py_ssize_t size) noexcept nogil:
+    return hash_text(subject, size, KEY_A, KEY_B)
 
 
 @cython.final
@@ -64,43 +89,33 @@ cdef class SubjectTable:
     # For other kernels.
 
     cdef int64_t intern_c(self, const unsigned char* subject, Py_ssize_t size) noexcept nogil:
-        cdef uint32_t hash
-        cdef int64_t slot
+        cdef uint64_t hash
         cdef Entry* entry
         if size < 1 or size > SIZE_MAX:
             return -1
-        hash = hash_text(subject, size, KEY_A, KEY_B)
-        slot = self._lookup(subject, size, hash)
-        if slot >= 0:
-            return slot
-        entry = <Entry*> malloc(sizeof(Entry) + size) if self._reserve() else NULL
+        hash = hash_of(subject, size)
+        entry = self._lookup(subject, size, hash)
         if entry == NULL:
-            return -1
-        entry.count = entry.first = entry.last = 0
-        entry.hash, entry.size, entry.flags = hash, <uint16_t> size, 0
-        memcpy(<void*> subject_of(entry), subject, size)
-        slot = self._take_slot()
-        self.slots[slot] = <uintptr_t> entry | IN_TAIL
-        self._put_bucket(<uint32_t> slot, hash)
-        self.used_count += 1
-        self.entries_size += allocation(size)
-        return slot
+            entry = self._create(subject, size, hash)
+            if entry == NULL:
+                return -1
+        self.recent = entry
+        return entry.slot
 
     cdef int64_t find_c(self, const unsigned char* subject, Py_ssize_t size) noexcept nogil:
-        cdef int64_t slot = -1
+        cdef Entry* entry = NULL
         if 1 <= size <= SIZE_MAX:
-            slot = self._lookup(subject, size, hash_text(subject, size, KEY_A, KEY_B))
-        return slot if slot >= 0 and entry_of(self.slots[slot]).count else -1
+            entry = self._lookup(subject, size, hash_of(subject, size))
+        return entry.slot if entry != NULL and entry.count else -1
 
     cdef bint holds_c(self, unsigned int slot, const unsigned char* subject, Py_ssize_t size) noexcept nogil:
-        cdef Entry* entry
-        if slot >= self.slot_count or self.slots[slot] & FREE:
-            return False
-        entry = entry_of(self.slots[slot])
-        return entry.size == size and memcmp(subject_of(entry), subject, size) == 0
+        cdef Entry* entry = self._at(slot)
+        return entry != NULL and entry.size == size and memcmp(subject_of(entry), subject, size) == 0
 
     cdef void add_c(self, unsigned int slot, unsigned long long seq) noexcept nogil:
-        cdef Entry* entry = entry_of(self.slots[slot])
+        self._add(self._at(slot), seq)
+
+    cdef void _add(self, Entry* entry, uint64_t seq) noexcept nogil:
         if entry.count == 0:
             entry.first = entry.last = seq
             entry.flags = 0
@@ -114,33 +129,55 @@ cdef class SubjectTable:
         self.total_count += 1
 
     cdef unsigned long long remove_c(self, unsigned int slot, unsigned long long seq) noexcept nogil:
-        return self._remove(slot, seq, 1)
+        return self._remove(self._at(slot), seq, 1)
 
     cdef unsigned long long count_c(self, unsigned int slot) noexcept nogil:
-        cdef Entry* entry = self.live_c(slot)
+        cdef Entry* entry = self._at(slot)
         return entry.count if entry != NULL else 0
 
     cdef Entry* live_c(self, unsigned int slot) noexcept nogil:
-        if slot >= self.slot_count or self.slots[slot] & FREE or entry_of(self.slots[slot]).count == 0:
-            return NULL
-        return entry_of(self.slots[slot])
+        cdef Entry* entry = self._at(slot)
+        return entry if entry != NULL and entry.count else NULL
 
     # The hash table and the slots.
 
-    cdef int64_t _lookup(self, const unsigned char* subject, Py_ssize_t size, uint32_t hash) noexcept nogil:
-        cdef uint32_t mask = self.mask, at = hash & mask, bucket
+    cdef inline Entry* _at(self, uint32_t slot) noexcept nogil:
+        """The entry of any slot, or NULL. A kernel interns and then counts: that needs no look at `slots`."""
+        if self.recent != NULL and self.recent.slot == slot:
+            return self.recent
+        if slot >= self.slot_count or self.slots[slot] & FREE:
+            return NULL
+        return entry_of(self.slots[slot])
+
+    cdef Entry* _create(self, const unsigned char* subject, Py_ssize_t size, uint64_t hash) noexcept nogil:
+        """An entry for a new subject, or NULL when there is no memory."""
+        cdef Entry* entry = <Entry*> arena_take(&self.arena, sizeof(Entry) + size) if self._reserve() else NULL
+        if entry == NULL:
+            return NULL
+        entry.count = entry.first = entry.last = 0
+        entry.slot, entry.size, entry.flags = self._take_slot(), <uint16_t> size, 0
+        memcpy(<void*> subject_of(entry), subject, size)
+        self.slots[entry.slot] = <uintptr_t> entry | IN_TAIL
+        self._put_bucket(entry, hash)
+        self.used_count += 1
+        return entry
+
+    cdef Entry* _lookup(self, const unsigned char* subject, Py_ssize_t size, uint64_t hash) noexcept nogil:
+        """The entry of this subject, or NULL."""
+        cdef uint32_t at = hash & self.mask
+        cdef uint64_t bucket
         cdef Entry* entry
         if self.buckets == NULL:
-            return -1
+            return NULL
         while True:
             bucket = self.buckets[at]
             if bucket == 0:
-                return -1
-            if ((bucket ^ hash) & ~mask) == 0:
-                entry = entry_of(self.slots[(bucket & mask) - 1])
+                return NULL
+            if (bucket ^ hash) >> ADDRESS_BITS == 0:
+                entry = entry_in(bucket)
                 if entry.size == size and memcmp(subject_of(entry), subject, size) == 0:
-                    return (bucket & mask) - 1
-            at = (at + 1) & mask
+                    return entry
+            at = (at + 1) & self.mask
 
     cdef bint _reserve(self) noexcept nogil:
         """Make room for one more entry everywhere, or return False and change nothing that matters."""
@@ -152,43 +189,42 @@ cdef class SubjectTable:
             if grown == NULL:
                 return False
             self.slots, self.slot_capacity = <uintptr_t*> grown, capacity
-        if self.tail_count == self.tail_capacity:
-            capacity = self.tail_capacity + (self.tail_capacity >> 2) + 4
-            grown = realloc(self.tail, capacity * sizeof(uint32_t))
-            if grown == NULL:
-                return False
-            self.tail, self.tail_capacity = <uint32_t*> grown, capacity
+        if not order_reserve(&self.order):
+            return False
         if self.buckets == NULL or (<uint64_t> self.used_count + 1) * 10 > (<uint64_t> self.mask + 1) * 7:
             return self._grow_buckets()
         return True
 
     cdef bint _grow_buckets(self) noexcept nogil:
         cdef size_t count = BUCKETS_MIN if self.buckets == NULL else (<size_t> self.mask + 1) * 2
-        cdef uint32_t* buckets = <uint32_t*> calloc(count, sizeof(uint32_t))
+        cdef uint64_t* buckets = <uint64_t*> calloc(count, sizeof(uint64_t))
         cdef uint32_t slot
+        cdef Entry* entry
         if buckets == NULL:
             return False
         free(self.buckets)
         self.buckets, self.mask = buckets, <uint32_t> (count - 1)
         for slot in range(self.slot_count):
             if not self.slots[slot] & FREE:
-                self._put_bucket(slot, entry_of(self.slots[slot]).hash)
+                entry = entry_of(self.slots[slot])
+                self._put_bucket(entry, hash_of(subject_of(entry), entry.size))
         return True
 
-    cdef void _put_bucket(self, uint32_t slot, uint32_t hash) noexcept nogil:
+    cdef void _put_bucket(self, Entry* entry, uint64_t hash) noexcept nogil:
         cdef uint32_t at = hash & self.mask
         while self.buckets[at]:
             at = (at + 1) & self.mask
-        self.buckets[at] = (hash & ~self.mask) | (slot + 1)
+        self.buckets[at] = (hash >> ADDRESS_BITS << ADDRESS_BITS) | <uintptr_t> entry
 
-    cdef void _drop_bucket(self, uint32_t slot, uint32_t hash) noexcept nogil:
-        """Empty the bucket of this slot, and move each follower that may stand there back into the gap."""
-        cdef uint32_t mask = self.mask, gap = hash & mask, at, home
-        while (self.buckets[gap] & mask) != slot + 1:
+    cdef void _drop_bucket(self, Entry* entry) noexcept nogil:
+        """Empty the bucket of this entry, and move each follower that may stand there back into the gap."""
+        cdef uint32_t mask = self.mask, gap = hash_of(subject_of(entry), entry.size) & mask, at, home
+        while entry_in(self.buckets[gap]) != entry:
             gap = (gap + 1) & mask
         at = (gap + 1) & mask
         while self.buckets[at]:
-            home = entry_of(self.slots[(self.buckets[at] & mask) - 1]).hash & mask
+            entry = entry_in(self.buckets[at])
+            home = hash_of(subject_of(entry), entry.size) & mask
             if ((at - home) & mask) >= ((at - gap) & mask):
                 self.buckets[gap] = self.buckets[at]
                 gap = at
@@ -208,39 +244,35 @@ cdef class SubjectTable:
             slot = self.slot_count
             self.slot_count += 1
         if not word & IN_TAIL:
-            self.tail[self.tail_count] = slot
-            self.tail_count += 1
+            order_push(&self.order, slot)
         return slot
 
-    cdef void _free_entry(self, uint32_t slot) noexcept nogil:
-        cdef Entry* entry = entry_of(self.slots[slot])
+    cdef void _free_entry(self, Entry* entry) noexcept nogil:
+        cdef uint32_t slot = entry.slot
         cdef uintptr_t in_tail = self.slots[slot] & IN_TAIL
-        self._drop_bucket(slot, entry.hash)
-        self.entries_size -= allocation(entry.size)
+        self._drop_bucket(entry)
+        self.recent = NULL
+        arena_give(&self.arena, entry, sizeof(Entry) + entry.size)
         self.used_count -= 1
-        free(entry)
+        if self.used_count == 0 and self.arena.chunks[0] != NULL:
+            arena_clear(&self.arena)            # more than the smallest chunk, and nothing in it
         self.slots[slot] = (<uintptr_t> self.free_head << TAG_BITS) | in_tail | FREE
         self.free_head = slot + 1
         if not in_tail:
-            self.order_has_holes = True
+            self.order.has_holes = True
 
     cdef void _free_all(self) noexcept nogil:
-        cdef uint32_t slot
-        for slot in range(self.slot_count):
-            if not self.slots[slot] & FREE:
-                free(entry_of(self.slots[slot]))
+        arena_clear(&self.arena)
+        order_clear(&self.order)
         free(self.slots)
         free(self.buckets)
-        free(self.order)
-        free(self.tail)
 
-    cdef uint64_t _remove(self, uint32_t slot, uint64_t seq, uint64_t count) noexcept nogil:
-        cdef Entry* entry = entry_of(self.slots[slot])
+    cdef uint64_t _remove(self, Entry* entry, uint64_t seq, uint64_t count) noexcept nogil:
         entry.count -= count
         self.total_count -= count
         if entry.count == 0:
             self.live_count -= 1
-            self._free_entry(slot)
+            self._free_entry(entry)
             return 0
         if count > 1 or seq == 0:
             entry.flags |= FIRST_STALE | LAST_STALE
@@ -275,45 +307,44 @@ cdef class SubjectTable:
 
     def find(self, bytes subject not None):
         """The slot of this subject if it has live messages, else -1."""
-        cdef int64_t slot = self.find_c(<const unsigned char*> PyBytes_AS_STRING(subject), PyBytes_GET_SIZE(subject))
+        cdef int64_t slot = self._find(subject)
         if slot < 0:
             check_size(subject)
         return slot
 
+    cdef int64_t _find(self, bytes subject) noexcept:
+        return self.find_c(<const unsigned char*> PyBytes_AS_STRING(subject), PyBytes_GET_SIZE(subject))
+
     def add(self, slot, seq):
         """Count one more message."""
-        check_seq(seq)
-        self._entry(slot)
-        self.add_c(slot, seq)
+        cdef uint64_t value = checked_seq(seq)
+        self._add(self._entry(slot), value)
 
     def add_many(self, slot, count, first, last, flags):
         """Merge a summary, such as a block's."""
-        cdef Entry* entry
-        check_seq(first)
-        check_seq(last)
-        check_count(count, SEQ_MAX - self.total_count)
-        entry = self._entry(slot)
+        cdef uint64_t low = checked_seq(first), high = checked_seq(last)
+        cdef uint64_t added = checked_count(count, SEQ_MAX - self.total_count)
+        cdef Entry* entry = self._entry(slot)
         if entry.count == 0:
-            entry.first, entry.last, entry.flags = first, last, flags & 3
+            entry.first, entry.last, entry.flags = low, high, flags & 3
             self.live_count += 1
         else:
-            entry.first, entry.last = min(<uint64_t> first, entry.first), max(<uint64_t> last, entry.last)
+            entry.first, entry.last = min(entry.first, low), max(entry.last, high)
             entry.flags |= flags & 3
-        entry.count += count
-        self.total_count += count
+        entry.count += added
+        self.total_count += added
 
     def remove(self, slot, seq, count=1):
         """Count this message less, or `count` unnamed ones (with seq 0); how many remain. At 0 the entry is freed."""
-        check_count(count, self._entry(slot).count)
-        if count == 1 and seq:
-            check_seq(seq)
-            return self._remove(slot, seq, 1)
-        return self._remove(slot, 0, count)
+        cdef Entry* entry = self._entry(slot)
+        cdef uint64_t gone = checked_count(count, entry.count)
+        return self._remove(entry, checked_seq(seq) if gone == 1 and seq else 0, gone)
 
     def drop_if_unused(self, slot):
         """Free an entry that was interned and never used."""
-        if self._entry(slot).count == 0:
-            self._free_entry(slot)
+        cdef Entry* entry = self._entry(slot)
+        if entry.count == 0:
+            self._free_entry(entry)
 
     def subject(self, slot):
         """The subject of this slot."""
@@ -338,21 +369,21 @@ cdef class SubjectTable:
 
     def set_first(self, slot, seq):
         """State the exact first sequence."""
-        check_seq(seq)
+        cdef uint64_t value = checked_seq(seq)
         cdef Entry* entry = self._entry(slot)
-        entry.first = seq
+        entry.first = value
         entry.flags &= LAST_STALE
         if entry.count == 1:
-            entry.last, entry.flags = seq, 0
+            entry.last, entry.flags = value, 0
 
     def set_last(self, slot, seq):
         """State the exact last sequence."""
-        check_seq(seq)
+        cdef uint64_t value = checked_seq(seq)
         cdef Entry* entry = self._entry(slot)
-        entry.last = seq
+        entry.last = value
         entry.flags &= FIRST_STALE
         if entry.count == 1:
-            entry.first, entry.flags = seq, 0
+            entry.first, entry.flags = value, 0
 
     def __len__(self):
         return self.live_count
@@ -375,18 +406,19 @@ cdef class SubjectTable:
     @property
     def size_bytes(self):
         """Memory held."""
-        cdef size_t buckets_size = (<size_t> self.mask + 1) * sizeof(uint32_t) if self.buckets != NULL else 0
-        cdef size_t order_size = (<size_t> self.order_count + self.tail_capacity) * sizeof(uint32_t)
-        return self.__sizeof__() + self.entries_size + self.slot_capacity * sizeof(uintptr_t) + buckets_size + order_size
+        cdef size_t buckets_size = (<size_t> self.mask + 1) * sizeof(uint64_t) if self.buckets != NULL else 0
+        cdef size_t order_size = (<size_t> self.order.count + self.order.tail_capacity) * sizeof(uint32_t)
+        cdef size_t arena_size = self.arena.size + self.arena.list_count * sizeof(void*)
+        return self.__sizeof__() + arena_size + self.slot_capacity * sizeof(uintptr_t) + buckets_size + order_size
 
     def clear(self):
         """Forget every subject."""
         self._free_all()
         self.reuses += self.slot_count > 0
-        self.slots, self.buckets, self.order, self.tail = NULL, NULL, NULL, NULL
-        self.slot_count = self.slot_capacity = self.free_head = self.used_count = self.live_count = 0
-        self.mask = self.order_count = self.tail_count = self.tail_capacity = 0
-        self.total_count, self.entries_size, self.order_has_holes = 0, 0, False
+        self.slots, self.buckets, self.recent = NULL, NULL, NULL
+        self.slot_count = self.slot_capacity = self.free_head = self.mask = 0
+        self.used_count = self.live_count = 0
+        self.total_count = 0
 
     # Queries by pattern.
 
@@ -396,9 +428,11 @@ cdef class SubjectTable:
         cdef Py_ssize_t count = 0
         cdef uint32_t start, stop
         if filter.all_literal():
-            return new_array("I", [slot for slot in map(self.find, sorted(set(filter.patterns))) if slot >= 0])
-        self._sort()
-        ranges = [(0, self.order_count)] if filter.is_all else self._ranges(filter)
+            slots = [self._find(pattern) for pattern in sorted(set(filter.patterns))]
+            return new_array("I", [slot for slot in slots if slot >= 0])
+        if not order_update(&self.order, self.slots):
+            raise MemoryError
+        ranges = [(0, self.order.count)] if filter.is_all else self._ranges(filter)
         found = array.clone(EMPTY, sum([stop - start for start, stop in ranges]), False)
         for start, stop in ranges:
             count += self._match_range(filter, start, stop, &found.data.as_uints[count])
@@ -418,33 +452,21 @@ cdef class SubjectTable:
         return total
 
     cdef list _ranges(self, SubjectFilter filter):
-        """The parts of `order` that can match, ascending and disjoint."""
+        """The parts of the order that can match, ascending and disjoint."""
         cdef Pattern pattern
         cdef Py_ssize_t i
         bounds, ranges, end = [], [], 0
         for i in range(filter.item_count):
             pattern = filter.items[i]
-            bounds.append((
-                self._bound(pattern.text, pattern.prefix_size, False, self.order_count),
-                self._bound(pattern.text, pattern.prefix_size, True, self.order_count),
-            ))
+            start, stop = [
+                order_bound(&self.order, self.slots, pattern.text, pattern.prefix_size, after, self.order.count)
+                for after in (False, True)
+            ]
+            bounds.append((start, stop))
         for start, stop in sorted(bounds):
             start, end = max(start, end), max(stop, end)
             ranges.append((start, end))
         return ranges
-
-    cdef uint32_t _bound(self, const unsigned char* key, Py_ssize_t size, bint after, uint32_t stop) noexcept nogil:
-        """The first index below `stop` in `order` of a subject >= key or, `after`, past all that begin with key."""
-        cdef uint32_t start = 0, middle
-        cdef Entry* entry
-        while start < stop:
-            middle = start + (stop - start) // 2
-            entry = entry_of(self.slots[self.order[middle]])
-            if compare(subject_of(entry), min(<Py_ssize_t> entry.size, size) if after else entry.size, key, size) < after:
-                start = middle + 1
-            else:
-                stop = middle
-        return start
 
     cdef Py_ssize_t _match_range(
         self, SubjectFilter filter, uint32_t start, uint32_t stop, uint32_t* out
@@ -453,49 +475,10 @@ cdef class SubjectTable:
         cdef Py_ssize_t count = 0
         cdef Entry* entry
         for i in range(start, stop):
-            entry = entry_of(self.slots[self.order[i]])
+            if AHEAD < stop - i:
+                prefetch(entry_of(self.slots[self.order.sorted[i + AHEAD]]))
+            entry = entry_of(self.slots[self.order.sorted[i]])
             if entry.count and filter.matches_c(subject_of(entry), entry.size):
-                out[count] = self.order[i]
+                out[count] = self.order.sorted[i]
                 count += 1
         return count
-
-    cdef int _sort(self) except -1:
-        """Bring `order` up to date: drop the holes, sort the tail, and put each of it where it belongs, last first."""
-        cdef SortKey* keys
-        cdef Entry* entry
-        cdef void* grown
-        cdef uint32_t i, start, count = 0, stop = 0, end
-        if self.order_has_holes:
-            for i in range(self.order_count):
-                if not self.slots[self.order[i]] & (FREE | IN_TAIL):
-                    self.order[stop] = self.order[i]
-                    stop += 1
-            self.order_count, self.order_has_holes = stop, False
-        if self.tail_count == 0:
-            return 0
-        keys = <SortKey*> malloc(self.tail_count * sizeof(SortKey))
-        grown = realloc(self.order, (<size_t> self.order_count + self.tail_count) * sizeof(uint32_t)) if keys else NULL
-        if grown == NULL:
-            free(keys)
-            raise MemoryError
-        self.order = <uint32_t*> grown
-        for i in range(self.tail_count):
-            self.slots[self.tail[i]] &= ~<uintptr_t> IN_TAIL
-            if not self.slots[self.tail[i]] & FREE:
-                entry = entry_of(self.slots[self.tail[i]])
-                keys[count].slot, keys[count].text, keys[count].size = self.tail[i], subject_of(entry), entry.size
-                count += 1
-        sort_keys(keys, count)
-        stop, end = self.order_count, self.order_count + count
-        self.order_count = end
-        while count:
-            count -= 1
-            start = self._bound(keys[count].text, keys[count].size, False, stop)
-            end -= stop - start + 1
-            memmove(&self.order[end + 1], &self.order[start], (stop - start) * sizeof(uint32_t))
-            self.order[end] = keys[count].slot
-            stop = start
-        free(keys)
-        free(self.tail)
-        self.tail, self.tail_count, self.tail_capacity = NULL, 0, 0
-        return 0

@@ -228,9 +228,10 @@ class SubjectTable:
         if self._has_holes:
             self._order = [s for s in self._order if s in self._slots and s not in self._tail]
             self._has_holes = False
-        self._order += sorted(self._tail)
-        self._order.sort()
-        self._tail.clear()
+        if self._tail:
+            self._order += sorted(self._tail)
+            self._order.sort()
+            self._tail.clear()
 
     def _ranges(self, filter: SubjectFilter) -> list[tuple[int, int]]:
         """The parts of `_order` that can match, ascending and disjoint."""

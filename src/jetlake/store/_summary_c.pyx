@@ -12,6 +12,8 @@ from jetlake.store import format
 from jetlake.store._subject_table_c cimport Entry, SubjectTable
 
 cdef uint32_t NO_ID = format.NO_ID
+cdef uint64_t SEQ_MAX = format.SEQ_MAX
+cdef uint64_t SUBJECT_SIZE_MAX = format.SUBJECT_SIZE_MAX
 cdef array.array _U32 = make_array("I")
 
 
@@ -33,10 +35,10 @@ def localize(SubjectTable table not None, ids, seqs, uint64_t base_seq):
     cdef uint32_t* out = local_ids.data.as_uints
     if seq_view is not None and seq_view.shape[0] < count:
         raise IndexError("fewer sequences than ids")
-    cdef uint32_t* slots = <uint32_t*>malloc(4 * (limit + 1))
+    cdef uint32_t* slots = <uint32_t*>malloc(4 * (<size_t>limit + 1))
     if slots == NULL:
         raise MemoryError
-    memset(slots, 0xFF, 4 * (limit + 1))
+    memset(slots, 0xFF, 4 * (<size_t>limit + 1))
     try:
         for position in range(count):
             slot = id_view[position]
@@ -105,7 +107,7 @@ cdef Py_ssize_t _get_varint(const uint8_t* data, Py_ssize_t offset, Py_ssize_t e
         if data[offset - 1] < 0x80:
             return offset
         shift += 7
-    raise ValueError("subject summary is cut off")
+    raise ValueError("subject summary is damaged")
 
 
 def merge_subjects(data, Py_ssize_t offset, Py_ssize_t end, uint64_t base_seq, SubjectTable table not None):
@@ -115,18 +117,22 @@ def merge_subjects(data, Py_ssize_t offset, Py_ssize_t end, uint64_t base_seq, S
         raise IndexError(f"summary range {offset}..{end} of {view.shape[0]} bytes")
     cdef const uint8_t* base = &view[0] if view.shape[0] else NULL
     cdef uint64_t count, size, messages, first, span
+    cdef const uint8_t* subject
     cdef int64_t slot
     offset = _get_varint(base, offset, end, &count)
     while count:
         count -= 1
         offset = _get_varint(base, offset, end, &size)
-        if size > <uint64_t>(end - offset) or not size:
-            raise ValueError("subject summary is cut off")
-        slot = table.intern_c(base + offset, size)
-        if slot < 0:
-            raise ValueError("subject summary names a subject that is too long")
+        if not 0 < size <= SUBJECT_SIZE_MAX or size > <uint64_t>(end - offset):
+            raise ValueError("subject summary is damaged")
+        subject = base + offset
         offset = _get_varint(base, offset + size, end, &messages)
         offset = _get_varint(base, offset, end, &first)
         offset = _get_varint(base, offset, end, &span)
+        if (base_seq > SEQ_MAX or first > SEQ_MAX - base_seq or span > SEQ_MAX - base_seq - first or not messages):
+            raise ValueError("subject summary is damaged")
+        slot = table.intern_c(subject, size)
+        if slot < 0:
+            raise MemoryError
         table.add_many(<uint32_t>slot, messages, base_seq + first, base_seq + first + span, 0)
     return offset

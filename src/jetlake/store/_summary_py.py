@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 
 from jetlake.store._subject_table_py import SubjectTable
-from jetlake.store.format import NO_ID
+from jetlake.store.format import NO_ID, SEQ_MAX, SUBJECT_SIZE_MAX
 from jetlake.store.varint import decode_varint, encode_varint
 
 
@@ -35,14 +35,22 @@ def encode_subjects(table: SubjectTable, base_seq: int) -> bytes:
 
 def merge_subjects(data: bytes, offset: int, end: int, base_seq: int, table: SubjectTable) -> int:
     """Count encoded subjects into a table; the offset after them."""
-    count, offset = decode_varint(data, offset, end)
-    for _ in range(count):
-        size, offset = decode_varint(data, offset, end)
-        if size > end - offset:
-            raise ValueError("subject summary is cut off")
-        subject = bytes(data[offset : offset + size])
-        messages, offset = decode_varint(data, offset + size, end)
-        first, offset = decode_varint(data, offset, end)
-        span, offset = decode_varint(data, offset, end)
-        table.add_many(table.intern(subject), messages, base_seq + first, base_seq + first + span, 0)
+    if not 0 <= offset <= end <= len(data):
+        raise IndexError(f"summary range {offset}..{end} of {len(data)} bytes")
+    try:
+        count, offset = decode_varint(data, offset, end)
+        for _ in range(count):
+            size, offset = decode_varint(data, offset, end)
+            if not 0 < size <= min(end - offset, SUBJECT_SIZE_MAX):
+                raise ValueError
+            subject = bytes(data[offset : offset + size])
+            messages, offset = decode_varint(data, offset + size, end)
+            first, offset = decode_varint(data, offset, end)
+            span, offset = decode_varint(data, offset, end)
+            last_seq = base_seq + first + span
+            if not messages or last_seq > SEQ_MAX:
+                raise ValueError
+            table.add_many(table.intern(subject), messages, base_seq + first, last_seq, 0)
+    except ValueError:
+        raise ValueError("subject summary is damaged") from None
     return offset

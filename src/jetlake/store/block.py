@@ -90,6 +90,14 @@ class BlockIndex:
         self.offsets[self.count], self.ids[self.count] = offset, slot
         self.count += 1
 
+    def drop(self, position: int) -> None:
+        """Forget one message."""
+        if self.seqs is None:
+            self.seqs = array("I", range(self.count))
+        for column in (self.offsets, self.ids, self.seqs):
+            del column[position]
+        self.count -= 1
+
     def position(self, seq: int) -> int:
         """Which message has this sequence; -1 when none."""
         position = self.position_from(seq)

@@ -196,7 +196,10 @@ def read_header(files: Files, path: str) -> BlockHeader | None:
 
 def envelope_of(header: BlockHeader, keys: Sequence[KeySource], path: str) -> Envelope:
     """How a block's frames are sealed; WrongKey when none of the keys is its key."""
-    cipher, compression = Cipher(header.cipher), Compression(header.compression)
+    try:
+        cipher, compression = Cipher(header.cipher), Compression(header.compression)
+    except ValueError as error:
+        raise CorruptBlock(path, 0, f"header: {error}") from error
     if cipher is Cipher.NONE:
         return Envelope(compression, cipher, None)
     if not keys:

@@ -43,7 +43,7 @@ class Body(NamedTuple):
     file_size: int
     file_end: int  # after the last sound frame; the end of the file where there are no frames
     tail: bytes  # what follows the last sound frame
-    damage: list[str]  # unreadable frames, in words
+    damage: list[tuple[int, int]]  # offset in the file and size of what is not a sound frame
     last_seq: int  # the last sequence in use when the last sound frame was written; 0 where there are no frames
 
 
@@ -62,7 +62,7 @@ def read_body(file: BlockFile) -> Body:
     data = file.file.pread(HEADER_SIZE, max(file_size - HEADER_SIZE, 0))
     if file.envelope.is_plain:
         return Body(data, [], file_size, file_size, b"", [], 0)
-    plain, frames, damage = bytearray(), list[Frame](), list[str]()
+    plain, frames, damage = bytearray(), list[Frame](), list[tuple[int, int]]()
     offset = sound_end = last_seq = 0
     while offset < len(data):
         found = open_frame(file.envelope, data, offset, file.header.hash_seed)
@@ -70,7 +70,7 @@ def read_body(file: BlockFile) -> Body:
             offset = _next_frame(data, offset + 1, file.header.hash_seed)
             continue
         if offset > sound_end:
-            damage.append(f"{offset - sound_end} bytes at offset {HEADER_SIZE + sound_end} are not a sound frame")
+            damage.append((HEADER_SIZE + sound_end, offset - sound_end))
         frame, piece = found
         plain.extend(bytes(max(frame.plain_offset - len(plain), 0)))
         plain[frame.plain_offset : frame.plain_offset + frame.plain_size] = piece
@@ -101,7 +101,7 @@ def scan_block(block: MsgBlock, file: BlockFile, body: Body, table: SubjectTable
         f"{size} bytes at offset {offset} are not a sound record"
         for offset, size in found.damage
         if file.envelope.is_plain or any(body.data[offset : offset + size])
-    ] + body.damage
+    ] + [f"{size} bytes at offset {offset} are not a sound frame" for offset, size in body.damage]
     block.last_seq = max(block.last_seq, body.last_seq)
     _settle_last_damage(block, body, found)
     torn_size = _settle_tail(block, file, body, found, damage)
@@ -116,12 +116,14 @@ def uncount_gone(block: MsgBlock, index: BlockIndex, body: Body, sizes: tuple[in
     """Take the messages that a scan counted, but that are gone, out of the table and the block's size."""
     for first, last in block.gone.ranges():
         start, stop = index.position_from(first), index.position_from(last + 1)
-        if start < stop:
+        while start < stop:  # once, unless there is damage between them
             data_end = index.end(stop - 1, len(body.data))
-            _, size = uncount(
+            count, size = uncount(
                 body.data, index.offsets[start], data_end, block.seed, index.table, *sizes, stop - start, 2**63 - 1
             )
+            assert count, "what the index knows is sound"
             block.size -= size
+            start += count
 
 
 def _index(found: Scan, table: SubjectTable) -> BlockIndex:
@@ -186,7 +188,7 @@ def _settle_last_damage(block: MsgBlock, body: Body, found: Scan) -> None:
     for offset, size in found.damage:
         if offset > last_offset:
             region = body.data[offset : offset + size]
-            seq = _record_tail_seq(region, block.last_seq, max(block.time_ns_max, block.header.last_time_ns))
+            seq = _record_tail_seq(region, block, max(block.time_ns_max, block.header.last_time_ns))
             block.last_seq = max(block.last_seq, seq or 0)
 
 
@@ -205,7 +207,7 @@ def _settle_tail(block: MsgBlock, file: BlockFile, body: Body, found: Scan, dama
         return 0
     if plain:
         time_ns = max(block.time_ns_max, block.header.last_time_ns)
-        last_seq = _record_tail_seq(tail, block.last_seq, time_ns)
+        last_seq = _record_tail_seq(tail, block, time_ns)
     else:
         last_seq = _frame_tail_seq(tail, block)
     if last_seq is None:
@@ -220,15 +222,15 @@ def _settle_tail(block: MsgBlock, file: BlockFile, body: Body, found: Scan, dama
     return 0
 
 
-def _record_tail_seq(tail: bytes, prev_seq: int, prev_time_ns: int) -> int | None:
+def _record_tail_seq(tail: bytes, block: MsgBlock, prev_time_ns: int) -> int | None:
     """The last sequence that unsound bytes at the end used; None when they are an unfinished write."""
+    prev_seq = block.last_seq
     seqs = []
     known_seq = None
     try:
-        end = measure(tail, 0, len(tail)).end
-        if any(tail[:end]):
-            seqs.append(TRAILER.unpack_from(tail, end - TRAILER.size)[0])
-            known_seq = prev_seq if tail[0] & NOT_MESSAGE else prev_seq + 1
+        end = measure(tail, 0, len(tail), block.seed).end
+        seqs.append(TRAILER.unpack_from(tail, end - TRAILER.size)[0])
+        known_seq = prev_seq if tail[0] & NOT_MESSAGE else prev_seq + 1
     except BadRecord:
         pass
     if len(tail) >= RECORD_SIZE_MIN:

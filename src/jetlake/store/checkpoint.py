@@ -64,6 +64,9 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
     if hash_line != b"%016x\n" % hash64(body, 0):
         raise ValueError("checkpoint hash does not match")
     try:
-        return msgspec.json.decode(body, type=Checkpoint)
+        checkpoint = msgspec.json.decode(body, type=Checkpoint)
     except msgspec.DecodeError as error:
         raise ValueError(f"checkpoint: {error}") from error
+    if checkpoint.version != VERSION:
+        raise ValueError(f"checkpoint version {checkpoint.version}, expected {VERSION}")
+    return checkpoint

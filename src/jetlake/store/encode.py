@@ -11,9 +11,11 @@ A slot that comes to hold one message more than per_subject_max is appended to `
 
 from __future__ import annotations
 
-try:
+from jetlake.store.kernels import COMPILED
+
+if COMPILED:
     from jetlake.store._encode_c import encode_batch
-except ImportError:  # not built here: slower, never different
+else:
     from jetlake.store._encode_py import encode_batch
 
 __all__ = ["encode_batch"]

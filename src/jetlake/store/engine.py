@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from jetlake.errors import BadRequest, CorruptBlock, LimitExceeded, MessageNotFound, StoreClosed
 from jetlake.ops import OP_MSG_ID, OP_SPECIAL, OP_WORDS
+from jetlake.store._encode_py import op_problem
 from jetlake.store.api import Discard, Pending, SimpleState, StoredMsg, StreamLimits, StreamState
 from jetlake.store.block import MsgBlock
 from jetlake.store.encode import encode_batch
@@ -22,7 +23,7 @@ from jetlake.store.varint import encode_varint
 from jetlake.subjects import check_subject, decode_subject, encode_subject
 
 # Flags, three lengths and the trailer.
-_RECORD_OVERHEAD_MAX = 1 + 3 * 5 + 32
+_RECORD_OVERHEAD_MAX = 1 + 3 * 5 + 2 + 32
 
 
 class BlockStore(Retention):
@@ -35,6 +36,7 @@ class BlockStore(Retention):
     ) -> int:
         """Store a message; its sequence. ttl_ns: how long it stays, NEVER_NS: whatever its age."""
         self._check_writable()
+        self._seqs_left()
         time_ns = self._now()
         subject_bytes = _subject_bytes(subject)
         check_sizes(len(subject_bytes), len(headers), len(payload))
@@ -69,6 +71,7 @@ class BlockStore(Retention):
         """
         self._check_writable()
         stop = len(ops) // OP_WORDS if stop is None else stop
+        stop = min(stop, first + self._seqs_left())
         first_seq, start = self.catalog.last_seq + 1, first
         if self._must_store_singly():
             first = self._append_singly(data, ops, first, stop)
@@ -326,6 +329,11 @@ class BlockStore(Retention):
             op = ops[number * OP_WORDS : (number + 1) * OP_WORDS]
             if op[9] & OP_SPECIAL:
                 return number
+            problem = op_problem(len(data), op)
+            if problem is not None:
+                if number == first:
+                    raise problem
+                return number
             subject, headers, payload = (view[start : start + size] for start, size in (op[0:2], op[4:6], op[6:8]))
             try:
                 self._check_discard_new(bytes(subject), self._size(subject, headers, payload))
@@ -369,6 +377,13 @@ class BlockStore(Retention):
             return self.catalog.record(seq).time_ns
         except CorruptBlock:
             return 0
+
+    def _seqs_left(self) -> int:
+        """How many sequences are left; BadRequest when there is none."""
+        left = SEQ_MAX - self.catalog.last_seq
+        if left <= 0:
+            raise BadRequest(f"no sequence is left after {self.catalog.last_seq}")
+        return left
 
     def _load_found(self, seq: int | None) -> StoredMsg | None:
         return None if seq is None else self.load(seq)

@@ -354,7 +354,9 @@ class FileStore(BlockStore):
 
     def _note_dropped_middle(self, block: MsgBlock) -> None:
         """Put on record that a block's sequences are gone, and what its tombstones said of blocks that remain."""
-        gone, lost = SequenceSet([(block.first_seq, block.last_seq)]), block.lost.copy()
+        gone, lost = SequenceSet(), block.lost.copy()
+        if block.last_seq >= block.first_seq:
+            gone.add_range(block.first_seq, block.last_seq)
         gone.difference_update(lost)
         for group in outward_groups(self, block):
             if group.block_id:
@@ -450,15 +452,38 @@ class FileStore(BlockStore):
             self.fail_commit(error)
             raise StoreFrozen(self.name, error) from error
 
+    def stage_removed(self, block: MsgBlock, seqs: SequenceSet) -> None:
+        """Put on record that messages are removed, of which the counters know already."""
+        index, group = self.catalog.index(block), RemovalGroup(block.id, block.header.generation, seqs.copy())
+        for seq in seqs:
+            position = index.position(seq)
+            if position >= 0:
+                record = block.record(index, position)
+                count, size = group.subjects.get(record.subject, (0, 0))
+                size += self._size(record.subject, record.headers, record.payload)
+                group.subjects[record.subject] = (count + 1, size)
+        self._stage_group(group)
+
+    def mark_lost(self, block: MsgBlock, seq: int) -> None:
+        """A live message turned out to be unreadable for good."""
+        index = self.catalog.index(block)
+        position = index.position(seq)
+        subject, size = index.table.subject(index.ids[position]), self._damaged_size(block, index, position)
+        self._leave(block, seq, subject, size)
+        block.lost.add(seq)
+        self.catalog.lost.add(seq)
+        self.damage.append(f"{block.path}: lost sequence {seq}")
+
     def drop_empty(self) -> None:
         """Let go of sealed blocks in which nothing is left."""
         self._drop_front()
         for block in [block for block in self.catalog.blocks[:-1] if not block.message_count]:
-            self._drop_middle(block)
+            if block.last_seq >= block.first_seq or not list(outward_groups(self, block)):
+                self._drop_middle(block)
 
     def discard_blocks(self) -> None:
         """Remove every block, and start over."""
-        for file in self.block_files.values():
+        for file in [*self._gone_files, *self.block_files.values()]:
             remove_block(self.files, self.directory, file)
         if self.files.exists(f"{self.directory}/{CHECKPOINT_NAME}"):
             self.files.remove(f"{self.directory}/{CHECKPOINT_NAME}")
@@ -545,7 +570,7 @@ class FileStore(BlockStore):
         from jetlake.store.check import check_store
 
         report = check_store(self.directory, files=self.files, keys=self.options.keys)
-        assert not report.problems or self.damage, f"{self.directory}: {report.problems}"
+        assert report.ok or self.damage, f"{self.directory}: {report.problems}"
 
 
 def _dead_part(block: MsgBlock) -> float:

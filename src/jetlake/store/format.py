@@ -48,10 +48,11 @@ records. An `offset` always counts plain bytes from the start of the body.
     Record
          0     1  flags
          1     v  varint         size of the subject
-               s  subject        UTF-8
                v  varint         size of the headers
-               h  headers        the NATS header block, byte for byte
                v  varint         size of the payload
+               2  size_check     over flags and sizes, keyed: see `size_check`
+               s  subject        UTF-8
+               h  headers        the NATS header block, byte for byte
                p  payload
                8  expires_ns     only with the flag EXPIRES: when the message goes; NEVER_NS: not even by age
                8  seq
@@ -67,7 +68,10 @@ and two that describe a message: EXPIRES (see above) and MSG_ID (its headers hol
 
 Example: the message "hi" on "a.b" with sequence 7 at time 1 in a block whose hash_seed is 42
 
-    00 03612e62 00 026869 0700000000000000 0100000000000000 0ba7be3b57f5e1a9
+    00 03 00 02 795a 612e62 6869 0700000000000000 0100000000000000 8cf9d51a9528f589
+
+The size check is for scanners in search of the next record after damage: without it they would have to hash whatever
+some bytes claim to be the size of, which a payload made for that purpose turns into hours.
 """
 
 from __future__ import annotations
@@ -90,7 +94,7 @@ SUBJECT_SIZE_MAX = 65_535
 HEADERS_SIZE_MAX = 64 * 1024 * 1024
 PAYLOAD_SIZE_MAX = 256 * 1024 * 1024
 TRAILER = struct.Struct("<QqQ")
-RECORD_SIZE_MIN = 4 + TRAILER.size
+RECORD_SIZE_MIN = 6 + TRAILER.size
 # A block is sealed long before, but one record more than its limit must still fit into a 32-bit offset.
 BODY_SIZE_MAX = 2**32 - 1
 # Sequences inside a block are held as 32-bit distances from its first.
@@ -112,12 +116,23 @@ assert TRAILER.size == 24
 assert FRAME_HEAD.size == 16
 
 NO_ID = 0xFFFF_FFFF
+
+_MASK = 2**64 - 1
+_MIX_1, _MIX_2 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F  # odd, with bits all over
 SALT_SIZE = 16
 
 
 def hash64(data: Buffer, seed: int) -> int:
     """XXH64."""
     return xxhash.xxh64_intdigest(data, seed)
+
+
+def size_check(flags: int, subject_size: int, headers_size: int, payload_size: int, seed: int) -> int:
+    """16 bits that nobody can guess who does not know the seed."""
+    mixed = (flags | subject_size << 8 | headers_size << 24) ^ seed
+    mixed = ((mixed & _MASK) * _MIX_1 ^ payload_size) & _MASK
+    mixed = ((mixed ^ mixed >> 29) * _MIX_2) & _MASK
+    return mixed >> 48
 
 
 class BlockHeader(NamedTuple):
@@ -168,7 +183,7 @@ def sidecar_name(block_id: int) -> str:
 def parse_block_name(name: str) -> int | None:
     """The id of a block from its file name; None for any other name."""
     stem, dot, suffix = name.partition(".")
-    if dot and suffix == "blk" and len(stem) >= 6 and stem.isascii() and stem.isdigit():
+    if dot and suffix == "blk" and stem.isascii() and stem.isdigit() and block_name(int(stem)) == name:
         return int(stem)
     return None
 

@@ -20,7 +20,7 @@ from jetlake.store._record_py import check_sizes
 from jetlake.store.api import StoredMsg, StreamLimits
 from jetlake.store.files import atomic_write
 from jetlake.store.format import SEQ_MAX
-from jetlake.subjects import check_subject
+from jetlake.subjects import check_subject, encode_subject
 
 if TYPE_CHECKING:
     from jetlake.store.filestore import FileStore
@@ -46,7 +46,8 @@ def migrate(store: FileStore) -> int:
         if store.files.exists(marker):
             store.files.remove(marker)
         return 0
-    if store.catalog.last_seq and not store.files.exists(marker):
+    is_used = any(block.body_size for block in store.catalog.blocks)
+    if is_used and not store.files.exists(marker):
         raise MigrationError(path, 0, "the directory holds blocks as well; move one of the two away")
     lines = store.files.read(path).splitlines()
     count = sum(1 for _ in _messages(path, lines))
@@ -54,8 +55,7 @@ def migrate(store: FileStore) -> int:
     limits, autocommit = store.limits, store.autocommit
     store.limits, store.autocommit = StreamLimits(), False
     try:
-        if store.catalog.last_seq:
-            store.discard_blocks()
+        store.discard_blocks()
         for number, message in enumerate(_messages(path, lines), 1):
             store.append_at(message.seq, message.time_ns, message.subject, message.payload, message.headers)
             if number % _COMMIT_COUNT == 0:
@@ -82,7 +82,7 @@ def _messages(path: str, lines: list[bytes]) -> Iterator[StoredMsg]:
             if not last_seq < message.seq <= SEQ_MAX:
                 raise ValueError(f"sequence {message.seq} does not follow {last_seq}")
             check_subject(message.subject)
-            check_sizes(len(message.subject), len(message.headers), len(message.payload))
+            check_sizes(len(encode_subject(message.subject)), len(message.headers), len(message.payload))
         except (msgspec.DecodeError, binascii.Error, ValueError, BadRequest) as error:
             raise MigrationError(path, number, str(error)) from error
         last_seq = message.seq

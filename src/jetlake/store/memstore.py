@@ -63,7 +63,7 @@ class MemStore(BlockStore):
         for first, last in block.live_runs(block.first_seq, block.last_seq):
             for position in range(old.position_from(first), old.position_from(last + 1)):
                 start = old.offsets[position]
-                record = body[start : measure(body, start, len(body)).end]
+                record = body[start : measure(body, start, len(body), block.seed).end]
                 block.index.add(old.seq(position), block.stage(record), old.ids[position])
 
     def _erase(self, seq: int) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from jetlake.store._record_py import BadRecord, Layout, Record, check_sizes, measure
+from jetlake.store.kernels import COMPILED
 
-try:
+if COMPILED:
     from jetlake.store._record_c import decode, encode
-except ImportError:  # not built here: slower, never different
+else:
     from jetlake.store._record_py import decode, encode
 
 __all__ = ["BadRecord", "Layout", "Record", "check_sizes", "decode", "encode", "measure"]

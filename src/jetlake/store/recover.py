@@ -43,6 +43,7 @@ class _Part:
     scanned: BlockScan | None = None
     groups: list[RemovalGroup] = field(default_factory=list)  # that later blocks hold against this one
     recount: bool = False
+    taught: SequenceSet = field(default_factory=SequenceSet)  # removed, as only the checkpoint knows
 
 
 def recover(store: FileStore, first_seq: int) -> None:
@@ -151,13 +152,25 @@ def _open_blocks(store: FileStore) -> list[_Part]:
             _set_aside(store, path)
             continue
         block = MsgBlock(header, path)
-        parts.append(_Part(block, store.attach(block)))
+        part = _Part(block, store.attach(block))
+        _mend_header(store, part.file)
+        parts.append(part)
     for part in parts[:-1]:
         _open_sealed(store, part)
     if parts:
         _open_last(store, parts[-1])
         _finish_erases_in_place(store, parts)
     return parts
+
+
+def _mend_header(store: FileStore, file: BlockFile) -> None:
+    """Write both copies of a header again when one of them is damaged, or was never written."""
+    stored, sound = file.file.pread(0, HEADER_SIZE), file.header.encode()
+    if stored != sound:
+        if len(stored) == HEADER_SIZE:
+            store.damage.append(f"{file.path}: one of the two headers was damaged, and is mended")
+        file.file.pwrite(0, sound)
+        file.file.sync()
 
 
 def _set_aside(store: FileStore, path: str) -> None:
@@ -227,7 +240,7 @@ def _open_last(store: FileStore, part: _Part) -> None:
 def _put_together(store: FileStore, parts: list[_Part], checkpoint: Checkpoint | None) -> list[_Part]:
     """Apply what blocks say of each other; the parts that remain."""
     catalog = store.catalog
-    floor_seq = max(part.block.floor_seq for part in parts)
+    store.logged_floor_seq = floor_seq = max(part.block.floor_seq for part in parts)
     if checkpoint is not None and checkpoint.truncate_seq is None:
         floor_seq = max(floor_seq, checkpoint.first_seq)
     gone, lost = SequenceSet(), SequenceSet()
@@ -280,6 +293,8 @@ def _groups(part: _Part) -> list[RemovalGroup]:
 def _is_dropped(store: FileStore, part: _Part, floor_seq: int, known: SequenceSet) -> bool:
     """Was this block on its way out when the lights went out? Then let it go."""
     block = part.block
+    if block.last_seq < block.first_seq:
+        return False  # it holds no sequence, but perhaps tombstones
     covered = known.count_between(block.first_seq, block.last_seq)
     if block.last_seq >= floor_seq and covered < block.last_seq - block.first_seq + 1:
         return False
@@ -295,8 +310,10 @@ def _hear_checkpoint(parts: list[_Part], checkpoint: Checkpoint, lost: SequenceS
     for part in parts:
         block = part.block
         for first, last in gone.ranges_between(block.first_seq, block.last_seq):
-            if block.gone.add_range(first, last):
-                part.recount = True
+            for taught_first, taught_last in list(block.gone.gaps(first, last)):
+                part.taught.add_range(taught_first, taught_last)
+        block.gone.update(part.taught)
+        part.recount = part.recount or bool(part.taught)
 
 
 def _explained(parts: list[_Part], gone: SequenceSet) -> SequenceSet:
@@ -374,8 +391,9 @@ def _finish(store: FileStore, parts: list[_Part], checkpoint: Checkpoint | None)
         _mourn_tail(store, checkpoint.last_seq)
     following = catalog.next_live(floor_seq)
     catalog.first_seq = catalog.last_seq + 1 if following is None else following
-    store.logged_floor_seq = floor_seq
     for part in parts:
+        if part.taught:
+            store.stage_removed(part.block, part.taught)
         for seq, expires_ns in part.block.expiring:
             if part.block.is_live(seq):
                 store.expiry.add(seq, expires_ns)

@@ -130,6 +130,7 @@ class Retention:
         self.expiry.forget_range(first, last)
         following = catalog.next_live(last + 1) if catalog.table.total else None
         catalog.first_seq = catalog.last_seq + 1 if following is None else following
+        catalog.lost.remove_range(0, catalog.first_seq - 1)
         self._drop_front()
 
     def _drop_front(self) -> None:

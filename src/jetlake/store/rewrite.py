@@ -25,7 +25,7 @@ from jetlake.store.files import atomic_write
 from jetlake.store.format import ERASED, HEADER_SIZE, RECORD_SIZE_MIN, TOMBSTONE, BlockHeader
 from jetlake.store.record import BadRecord, Record, decode, encode
 from jetlake.store.removal import LOST, REMOVED, RemovalGroup
-from jetlake.store.scan import scan
+from jetlake.store.scan import Scan, scan
 from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.subject_table import SubjectTable
 from jetlake.store.varint import varint_size
@@ -49,9 +49,15 @@ def rewrite_block(
     last_seq = block.last_seq if last_seq is None else last_seq
     header = store.new_header(block.id, block.header.generation + 1, block.first_seq, block.floor_seq, block.seed)
     header = header._replace(last_time_ns=block.header.last_time_ns)
+    body = read_body(old)
+    found = scan(body.data, 0, len(body.data), block.seed, block.first_seq - 1, SubjectTable(), 0, 0)
+    for seq in _unreadable(block, found, last_seq):
+        store.mark_lost(block, seq)
+    if not shred:
+        _keep_evidence(store, old, body, found)
     records: list[Record | bytes] = [
         *_what_is_gone(block, groups, last_seq),
-        *_live_records(block, read_body(old), last_seq),
+        *_live_records(block, body, found, last_seq),
     ]
     parts = _encode_file(store, header, block.path, records, last_seq)
     if shred:
@@ -88,6 +94,8 @@ def erase_bytes(
             chunk.data[place[0] - chunk.base : place[0] - chunk.base + place[1]] = noise
     if block.sealed:
         store.reattach(block)
+    elif block.index is not None:
+        block.index.drop(block.index.position(seq))
 
 
 def overwrite(file: BlockFile, seq: int, place: tuple[int, int], time_ns: int) -> bytes:
@@ -139,9 +147,27 @@ def _what_is_gone(block: MsgBlock, groups: Iterable[RemovalGroup], last_seq: int
             yield Record(TOMBSTONE, b"", b"", group.encode(), group.seqs.first, 0)
 
 
-def _live_records(block: MsgBlock, body: Body, last_seq: int) -> Iterator[bytes]:
+def _unreadable(block: MsgBlock, found: Scan, last_seq: int) -> list[int]:
+    """Live messages that a scan no longer finds."""
+    readable = {seq for seq in found.seqs if seq <= last_seq and block.is_live(seq)}
+    if len(readable) == block.message_count:
+        return []
+    runs = block.live_runs(block.first_seq, last_seq)
+    return [seq for first, last in runs for seq in range(first, last + 1) if seq not in readable]
+
+
+def _keep_evidence(store: FileStore, file: BlockFile, body: Body, found: Scan) -> None:
+    """Keep the bytes that nobody can read beside the block that is written without them."""
+    regions = list(body.damage)
+    if file.envelope.is_plain:
+        regions += [(HEADER_SIZE + offset, size) for offset, size in found.damage]
+    if regions:
+        parts = [file.file.pread(offset, size) for offset, size in regions]
+        atomic_write(store.files, f"{file.path}.{file.header.generation}.damaged", parts)
+
+
+def _live_records(block: MsgBlock, body: Body, found: Scan, last_seq: int) -> Iterator[bytes]:
     """The bytes of each live message."""
-    found = scan(body.data, 0, len(body.data), block.seed, block.first_seq - 1, SubjectTable(), 0, 0)
     starts = sorted([*found.offsets, *found.others, *(offset for offset, _ in found.damage), found.end])
     for offset, seq in zip(found.offsets, found.seqs, strict=True):
         if seq <= last_seq and block.is_live(seq):

@@ -12,10 +12,11 @@ the front). It stops in front of a damaged record.
 from __future__ import annotations
 
 from jetlake.store._scan_py import Scan
+from jetlake.store.kernels import COMPILED
 
-try:
+if COMPILED:
     from jetlake.store._scan_c import scan, uncount
-except ImportError:  # not built here: slower, never different
+else:
     from jetlake.store._scan_py import scan, uncount
 
 __all__ = ["Scan", "scan", "uncount"]

@@ -9,26 +9,22 @@ from typing import TYPE_CHECKING
 
 from jetlake.store._subject_scan_py import NO_ID
 from jetlake.store._subject_table_py import FIRST_STALE, LAST_STALE, SEQ_MAX, SUBJECT_SIZE_MAX
+from jetlake.store.kernels import COMPILED
 
 if TYPE_CHECKING:
     from jetlake.store._subject_filter_py import SubjectFilter
     from jetlake.store._subject_scan_py import count_matches, find_match, find_match_back
     from jetlake.store._subject_table_py import SubjectTable
-
-    KERNEL: bool
+elif COMPILED:
+    from jetlake.store._subject_filter_c import SubjectFilter
+    from jetlake.store._subject_scan_c import count_matches, find_match, find_match_back
+    from jetlake.store._subject_table_c import SubjectTable
 else:
-    try:
-        from jetlake.store._subject_filter_c import SubjectFilter
-        from jetlake.store._subject_scan_c import count_matches, find_match, find_match_back
-        from jetlake.store._subject_table_c import SubjectTable
+    from jetlake.store._subject_filter_py import SubjectFilter
+    from jetlake.store._subject_scan_py import count_matches, find_match, find_match_back
+    from jetlake.store._subject_table_py import SubjectTable
 
-        KERNEL = True
-    except ImportError:  # not built here: slower, never different
-        from jetlake.store._subject_filter_py import SubjectFilter
-        from jetlake.store._subject_scan_py import count_matches, find_match, find_match_back
-        from jetlake.store._subject_table_py import SubjectTable
-
-        KERNEL = False
+KERNEL = COMPILED
 
 __all__ = [
     "FIRST_STALE",

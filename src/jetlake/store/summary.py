@@ -11,9 +11,11 @@ last (from first). `merge_subjects` adds such bytes to a table and returns the o
 
 from __future__ import annotations
 
-try:
+from jetlake.store.kernels import COMPILED
+
+if COMPILED:
     from jetlake.store._summary_c import encode_subjects, localize, merge_subjects
-except ImportError:  # not built here: slower, never different
+else:
     from jetlake.store._summary_py import encode_subjects, localize, merge_subjects
 
 __all__ = ["encode_subjects", "localize", "merge_subjects"]

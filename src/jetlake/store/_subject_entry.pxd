@@ -1,0 +1,29 @@
+# cython: language_level=3
+"""What the parts of a subject table share: the entry, and the word by which a slot leads to it. For kernels only.
+
+A slot's word is the address of its entry or, when FREE is set, the next free slot + 1, shifted by TAG_BITS. IN_TAIL is
+set while the slot stands in the tail of the order, even if it was freed and reused meanwhile.
+"""
+
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
+
+cdef enum:
+    FREE = 1
+    IN_TAIL = 2
+    TAG_BITS = 2
+
+cdef struct Entry:                  # 32 bytes, and right behind them the subject's
+    uint64_t count
+    uint64_t first
+    uint64_t last
+    uint32_t slot
+    uint16_t size
+    uint8_t flags
+
+
+cdef inline const unsigned char* subject_of(const Entry* entry) noexcept nogil:
+    return <const unsigned char*> (entry + 1)
+
+
+cdef inline Entry* entry_of(uintptr_t word) noexcept nogil:
+    return <Entry*> (word & ~<uintptr_t> (FREE | IN_TAIL))

@@ -1,0 +1,22 @@
+"""Whether the compiled kernels are there: all of them, or none is used.
+
+They call each other at the level of C, so a mixture of compiled and Python twins would not work.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+KERNELS = ("record", "subject_filter", "subject_table", "subject_scan", "scan", "encode", "summary")
+
+
+def _are_built() -> bool:
+    try:
+        for name in KERNELS:
+            import_module(f"jetlake.store._{name}_c")
+    except ImportError:  # not built here: slower, never different
+        return False
+    return True
+
+
+COMPILED = _are_built()

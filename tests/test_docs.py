@@ -1,0 +1,36 @@
+"""The code blocks of README and docs are run, and what README says they print is what they print."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```python\n(.*?)^```\n(?:\n```\n(.*?)^```)?", re.MULTILINE | re.DOTALL)
+
+
+def code_blocks() -> list[tuple[str, str, str]]:
+    return [
+        (f"{page.name}:{number}", match[1], match[2] or "")
+        for page in PAGES
+        for number, match in enumerate(BLOCK.finditer(page.read_text()), 1)
+    ]
+
+
+@pytest.mark.parametrize(("name", "code", "output"), code_blocks(), ids=[name for name, _, _ in code_blocks()])
+def test_a_code_block_runs_and_prints_what_the_page_says(name: str, code: str, output: str, tmp_path: Path) -> None:
+    ran = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    if output:
+        assert ran.stdout == output
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!http)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
