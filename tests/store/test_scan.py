@@ -429,13 +429,17 @@ def test_the_twins_uncount_the_same_from_any_bytes(data: bytes, bounds: tuple[in
         pytest.param(skip(2**64 - 2, 2), 2**64 - 3, id="a skip up to the last sequence"),
         pytest.param(skip(5, 2**64 - 1), 0, id="a skip beyond the last sequence"),
         pytest.param(skip(5, 0), 0, id="a skip of nothing"),
-        pytest.param(message(0), 2**64 - 1, id="sequence 0 after the last one"),
     ],
 )
 def test_the_twins_agree_at_the_ends_of_the_sequences(data: bytes, prev_seq: int) -> None:
     c, py = (walk(load_twin(suffix), data, prev_seq=prev_seq) for suffix in ("c", "py"))
     assert c == py
     assert c.last_seq < 2**64
+
+
+def test_no_sequence_comes_after_the_last_one(twin: SimpleNamespace) -> None:
+    with pytest.raises(ValueError, match="no sequence 18446744073709551615"):
+        walk(twin, message(0), prev_seq=2**64 - 1)
 
 
 @needs_kernels

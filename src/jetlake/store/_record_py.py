@@ -90,9 +90,8 @@ def measure(data: Buffer, start: int, end: int, seed: int) -> Layout:
     for size_max in (SUBJECT_SIZE_MAX, HEADERS_SIZE_MAX, PAYLOAD_SIZE_MAX):
         size, offset = _size(data, offset, end, size_max)
         sizes.append(size)
-    if end - offset < 2 or int.from_bytes(data[offset : offset + 2], "little") != size_check(
-        flags, sizes[0], sizes[1], sizes[2], seed
-    ):
+    check = size_check(flags, sizes[0], sizes[1], sizes[2], seed)
+    if end - offset < 2 or int.from_bytes(data[offset : offset + 2], "little") != check:
         raise BadRecord("sizes do not match their check")
     subject_start = offset + 2
     headers_start = subject_start + sizes[0]

@@ -92,10 +92,11 @@ class BlockIndex:
 
     def drop(self, position: int) -> None:
         """Forget one message."""
-        if self.seqs is None:
+        if self.seqs is None and position < self.count - 1:
             self.seqs = array("I", range(self.count))
         for column in (self.offsets, self.ids, self.seqs):
-            del column[position]
+            if column is not None:
+                del column[position]
         self.count -= 1
 
     def position(self, seq: int) -> int:
