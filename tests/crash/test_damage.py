@@ -14,6 +14,8 @@ from jetlake.testing.clock import FakeClock
 from jetlake.testing.memfiles import MemFiles
 from tests.crash.workload import ENVELOPES, HEADERS
 
+pytestmark = pytest.mark.damages
+
 # Of a thousand cases, how many are tried by default; every one with JETLAKE_EVERY_BIT=1.
 EVERY_BIT = bool(os.environ.get("JETLAKE_EVERY_BIT"))
 PLAIN_STEP, ENVELOPE_STEP = (1, 1) if EVERY_BIT else (3, 41)

@@ -372,6 +372,15 @@ def test_searches_honour_filters(store: Store) -> None:
     assert store.load_last("c") is None
 
 
+def test_messages_are_walked_in_order_whatever_leaves_meanwhile(store: Store) -> None:
+    fill(store, "a", "b", "a", "a", "b", "a")
+    walked = []
+    for message in store.messages(2, "a"):
+        walked.append(message.seq)
+        store.remove(4)
+    assert walked == [3, 6]
+
+
 def test_pending_is_counted_from_anywhere(store: Store) -> None:
     fill(store, *(f"s.{number % 4}" for number in range(40)))
     assert store.num_pending(1, "s.1") == Pending(10, 40)

@@ -413,6 +413,7 @@ def test_many_threads_read_while_messages_are_stored(tmp_path: Path) -> None:
     assert problems == []
 
 
+@pytest.mark.damages
 def test_a_message_damaged_on_disk_is_an_error_that_names_file_and_sequence() -> None:
     files = MemFiles()
     with open_store(files) as store:
@@ -426,6 +427,7 @@ def test_a_message_damaged_on_disk_is_an_error_that_names_file_and_sequence() ->
     assert again.load(5).payload == b"payload 4"
 
 
+@pytest.mark.damages
 def test_a_damaged_message_can_still_be_removed() -> None:
     files = MemFiles()
     with open_store(files) as store:
@@ -440,6 +442,7 @@ def test_a_damaged_message_can_still_be_removed() -> None:
     assert sum(again.subjects_totals().values()) == 18
 
 
+@pytest.mark.damages
 def test_a_damaged_message_is_lost_and_its_bytes_kept_when_its_block_is_written_anew() -> None:
     files = MemFiles()
     with open_store(files) as store:

@@ -8,7 +8,7 @@ new.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from jetlake.errors import BadRequest, CorruptBlock, LimitExceeded, MessageNotFound, StoreClosed
 from jetlake.ops import OP_MSG_ID, OP_SPECIAL, OP_WORDS
@@ -107,6 +107,12 @@ class BlockStore(Retention):
     def load_last(self, filters: str | Sequence[str] = ">") -> StoredMsg | None:
         """The last matching message."""
         return self._load_found(self.queries.last_seq(self.queries.filter(filters)))
+
+    def messages(self, start: int = 1, filters: str | Sequence[str] = ">") -> Iterator[StoredMsg]:
+        """Every matching message from a sequence on, in order, as long as it is there when its turn comes."""
+        while (message := self.load_next(start, filters)) is not None:
+            yield message
+            start = message.seq + 1
 
     def subject_of(self, seq: int) -> str:
         """The subject of the message at a sequence, without reading the message."""

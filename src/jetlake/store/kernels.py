@@ -5,7 +5,10 @@ They call each other at the level of C, so a mixture of compiled and Python twin
 
 from __future__ import annotations
 
+import logging
 from importlib import import_module
+
+_log = logging.getLogger("jetlake.store")
 
 KERNELS = ("record", "subject_filter", "subject_table", "subject_scan", "scan", "encode", "summary")
 
@@ -14,7 +17,10 @@ def _are_built() -> bool:
     try:
         for name in KERNELS:
             import_module(f"jetlake.store._{name}_c")
-    except ImportError:  # not built here: slower, never different
+    except ImportError as error:
+        _log.warning(
+            "kernels are not built, their Python twins serve: slower, never different missing=%s", error.name
+        )
         return False
     return True
 
