@@ -316,6 +316,17 @@ def test_a_block_of_which_most_is_dead_is_written_anew() -> None:
     assert open_store(files.after_cut()).state() == store.state()
 
 
+def test_compression_is_worth_it_even_if_every_message_is_committed_by_itself() -> None:
+    files = MemFiles()
+    store = open_store(files, FileOptions(block_size_max=300_000, compression=Compression.ZSTD))
+    for number in range(700):
+        store.append("s", b"%06d " % number * 140)
+    total, live = store.utilisation()
+    assert total < live / 2
+    assert store.load(3).payload == b"000002 " * 140
+    assert open_store(files.after_cut(), FileOptions()).state() == store.state()
+
+
 def test_compacting_files_changes_nothing_but_their_size() -> None:
     files = MemFiles()
     store = open_store(files)

@@ -220,21 +220,26 @@ class MsgBlock:
 
     def trim_chunks(self, keep: int = CACHED_CHUNKS_MAX) -> None:
         """Let go of chunks that are on disk, but for the newest few."""
-        while len(self.chunks) > keep and self.chunks[0].end <= self.written_size:
-            del self.chunks[0]
+        count = 0
+        while len(self.chunks) - count > keep and self.chunks[count].end <= self.written_size:
+            count += 1
+        if count:
+            self.chunks = self.chunks[count:]  # a new list: another thread may be reading from the old one
 
     def read(self, start: int, end: int) -> bytes:
         """Bytes start..end-1 of the body, from memory or from disk."""
-        if self.chunks and start >= self.chunks[0].base:
-            place = bisect_right(self.chunks, start, key=_chunk_base) - 1
-            chunk = self.chunks[place]
-            if end <= chunk.end:
-                return bytes(memoryview(chunk.data)[start - chunk.base : end - chunk.base])
-            parts = [self.read(start, chunk.end), self.read(chunk.end, end)]
-            return b"".join(parts)
-        if self.chunks and end > self.chunks[0].base:
-            return self.read_body(start, self.chunks[0].base) + self.read(self.chunks[0].base, end)
-        return self.read_body(start, end)
+        chunks, parts = self.chunks, list[bytes]()
+        if not chunks or end <= chunks[0].base:
+            return self.read_body(start, end)
+        if start < chunks[0].base:
+            parts.append(self.read_body(start, chunks[0].base))
+            start = chunks[0].base
+        place = bisect_right(chunks, start, key=_chunk_base) - 1
+        while start < end:
+            chunk = chunks[place]
+            parts.append(bytes(memoryview(chunk.data)[start - chunk.base : min(end, chunk.end) - chunk.base]))
+            start, place = chunk.end, place + 1
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def record(self, index: BlockIndex, position: int) -> Record:
         """Decode the message at a position of the index; BadRecord when its bytes are damaged."""

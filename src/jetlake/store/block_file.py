@@ -56,9 +56,10 @@ class BlockFile:
     @property
     def file(self) -> File:
         """The open file; opened again after `release`."""
-        if self._file is None:
-            self._file = self.files.open(self.path, write=True)
-        return self._file
+        file = self._file  # another thread may release it meanwhile
+        if file is None:
+            file = self._file = self.files.open(self.path, write=True)
+        return file
 
     @property
     def is_open(self) -> bool:
@@ -71,10 +72,8 @@ class BlockFile:
 
     def release(self) -> None:
         """Give the descriptor back; the next use opens the file again."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-        self._decoded.clear()
+        self._file = None  # closes when nobody reads from it any more
+        self._decoded = OrderedDict()
 
     def append(self, parts: Sequence[memoryview], plain_offset: int, cuts: Sequence[int], last_seq: int) -> None:
         """Write body bytes from `plain_offset` on. `cuts` are the offsets at which a frame must end."""

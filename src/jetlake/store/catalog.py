@@ -85,12 +85,13 @@ class Catalog:
 
     def index(self, block: MsgBlock) -> BlockIndex:
         """Where the messages of a block lie, loading it when it is not in memory."""
-        if block.index is None:
+        index = block.index  # another thread may let go of it meanwhile
+        if index is None:
             assert self.load_index is not None
-            block.index = self.load_index(block)
+            index = block.index = self.load_index(block)
         if block.sealed and self.load_index is not None:
-            self._touch(block, block.index)
-        return block.index
+            self._touch(block, index)
+        return index
 
     def _touch(self, block: MsgBlock, index: BlockIndex) -> None:
         size = index.size_bytes + index.table.size_bytes if index.table is not self.table else index.size_bytes
@@ -122,6 +123,8 @@ class Catalog:
             problem = f"sequence {record.seq} where {seq} belongs"
         except (BadRecord, CorruptBlock) as error:
             problem = f"sequence {seq}: {error}"
+        if block.index is not None and block.index is not index:  # the block was written anew meanwhile
+            return self.record(seq)
         self.lost.add(seq)
         raise CorruptBlock(block.path, index.offsets[position], problem)
 

@@ -177,6 +177,9 @@ class OsFile(File):
         self.path = path
         self._fd = fd  # -1 once closed, so that a late call cannot reach a file that got the same number
 
+    def __del__(self) -> None:
+        self.close()
+
     def pread(self, offset: int, size: int) -> bytes:
         data = os.pread(self._fd, size, offset)
         if len(data) in (size, 0):

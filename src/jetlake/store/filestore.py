@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -48,6 +49,8 @@ _OPEN_FILES_MAX = 64
 # A sealed block is rewritten without its dead messages when more than this part of it is dead.
 _DEAD_PART_MAX = 0.5
 _REWRITE_SIZE_MIN = 256 * 1024
+# A sealed block whose frames are smaller than this on average is rewritten in larger ones.
+_FRAME_SIZE_MIN = 16 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,7 @@ class FileStore(BlockStore):
         self.store_salt = secrets.token_bytes(SALT_SIZE)
         self._committing = False
         self._synced_at_ns = clock()
+        self._open_files_lock = threading.Lock()
         files.make_dirs(self.directory)
         files.sync_dir(os.path.dirname(self.directory) or ".")  # it may be there since a crash, and not durable
         self._lock = files.lock(f"{self.directory}/{LOCK_NAME}")
@@ -113,6 +117,7 @@ class FileStore(BlockStore):
         """Forget everything and read it from disk."""
         self.catalog = Catalog()
         self.queries, self.expiry = Queries(self.catalog), Expiry(self)
+        self.removals.clear()
         self.catalog.load_index = self._load_index
         for file in self.block_files.values():
             file.release()
@@ -126,7 +131,7 @@ class FileStore(BlockStore):
         self._unsynced: dict[int, BlockFile] = {}
         self._has_new_names = False
         self._gone_files: list[BlockFile] = []
-        self._sparse: set[int] = set()
+        self._sparse: set[int] = set()  # sealed blocks to write anew
         recover(self, first_seq)
 
     def __enter__(self) -> Self:
@@ -157,11 +162,14 @@ class FileStore(BlockStore):
         assert not self._committing, "one commit at a time"
         self._stage_removals()
         sync = self._is_sync_due() if sync is None else sync
+        if self._gone_files and self.options.sync != "never":
+            sync = True  # what says that they are gone must be durable before they go
         catalog = self.catalog
         commit = Commit(self.files, self.directory, sync, catalog.last_seq)
-        for block in catalog.blocks:
-            if block.pending_size or block.id in self._new or block.id in self._sealed:
-                commit.writes.append(self._block_write(block))
+        for block in reversed(catalog.blocks):
+            if not (block.pending_size or block.id in self._new or block.id in self._sealed):
+                break  # the ones before it have nothing to write either
+            commit.writes.insert(0, self._block_write(block))
         commit.has_new_names = bool(self._new) or self._has_new_names
         if sync:
             commit.unsynced = list(self._unsynced.values())
@@ -189,6 +197,8 @@ class FileStore(BlockStore):
             if write.sealed is not None:
                 self._sealed.pop(block.id, None)
                 write.file.release()
+                if _is_choppy(block, write.file):
+                    self._sparse.add(block.id)
             block.trim_chunks(0 if block.sealed else 2)
         self._has_new_names = commit.has_new_names and not commit.sync
         if commit.sync:
@@ -309,7 +319,7 @@ class FileStore(BlockStore):
         self.block_files[block.id].release()
         file = self.attach(block)
         self.catalog.forget(block)
-        block.chunks.clear()
+        block.chunks = []
         fresh = MsgBlock(block.header, block.path)
         sidecar = rebuild_sidecar(self, fresh, file)
         block.index = None
@@ -319,14 +329,11 @@ class FileStore(BlockStore):
     def _use(self, file: BlockFile) -> None:
         """Keep the number of open files within bounds."""
         block_id = file.header.block_id
-        self._open_files[block_id] = file
-        self._open_files.move_to_end(block_id)
-        if len(self._open_files) > _OPEN_FILES_MAX:
-            for other_id, other in self._open_files.items():
-                if other_id != self.catalog.active.id and other_id not in self._unsynced:
-                    del self._open_files[other_id]
-                    other.release()
-                    break
+        with self._open_files_lock:
+            self._open_files[block_id] = file
+            self._open_files.move_to_end(block_id)
+            while len(self._open_files) > _OPEN_FILES_MAX:
+                self._open_files.popitem(last=False)[1].release()
 
     def _load_index(self, block: MsgBlock) -> BlockIndex:
         index, frames = load_index(self, block)
@@ -575,6 +582,11 @@ class FileStore(BlockStore):
 
 def _dead_part(block: MsgBlock) -> float:
     return 1 - min(block.size / block.body_size, 1) if block.body_size else 0.0
+
+
+def _is_choppy(block: MsgBlock, file: BlockFile) -> bool:
+    """Was a block written in frames so small that neither compression nor encryption is worth much?"""
+    return block.body_size >= _REWRITE_SIZE_MIN and len(file.frames) * _FRAME_SIZE_MIN > block.body_size
 
 
 def _is_sparse(block: MsgBlock) -> bool:

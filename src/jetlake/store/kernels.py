@@ -18,9 +18,7 @@ def _are_built() -> bool:
         for name in KERNELS:
             import_module(f"jetlake.store._{name}_c")
     except ImportError as error:
-        _log.warning(
-            "kernels are not built, their Python twins serve: slower, never different missing=%s", error.name
-        )
+        _log.warning("kernels are not built, their Python twins serve: slower, never different missing=%s", error.name)
         return False
     return True
 
