@@ -7,6 +7,8 @@ from importlib import import_module
 from pathlib import Path
 from time import perf_counter
 
+from jetlake.store.kernels import COMPILED
+
 NAMES = sorted(path.stem.removeprefix("bench_") for path in Path(__file__).parent.glob("bench_*.py"))
 
 
@@ -18,6 +20,8 @@ def main() -> None:
     unknown = sorted(set(arguments.names) - set(NAMES))
     if unknown:
         parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(NAMES)}")
+    if not (COMPILED or arguments.smoke):
+        parser.error("the kernels are not built, or being built: run `make setup` first")
     for name in arguments.names or NAMES:
         start = perf_counter()
         import_module(f"benchmarks.bench_{name}").main(smoke=arguments.smoke)

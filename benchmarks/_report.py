@@ -3,7 +3,8 @@
 Machines are shared. So every case runs once a round, one after the other, and the median round counts: a busy moment
 then hits all cases alike, or only one round. Beside the time on the wall stands the CPU time, the system's share
 included, which a busy neighbour cannot take away; ratios are of CPU time. What needs a process of its own (memory,
-crashes) gets a fresh one.
+crashes) gets a fresh one. Each heading says whether the kernels were loaded: a build under way takes them away, and
+figures of the Python twins would pass for ours.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple, Self
+
+from jetlake.store.kernels import COMPILED
 
 ROUNDS = 3
 _PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
@@ -115,7 +118,9 @@ def killed_child(function: Callable[..., Any], *arguments: Any) -> Iterator[Any]
     process.start()
     theirs.close()
     try:
-        yield ours.recv()
+        compiled, said = ours.recv()
+        assert compiled == COMPILED, "the kernels came or went during the run"
+        yield said
     finally:
         process.kill()
         process.join()
@@ -125,11 +130,11 @@ def killed_child(function: Callable[..., Any], *arguments: Any) -> Iterator[Any]
 def _tell(pipe: Any, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     found = function(*arguments)
     if isinstance(found, Iterator):
-        pipe.send(next(found))
+        pipe.send((COMPILED, next(found)))
         for _ in found:
             pass
     else:
-        pipe.send(found)
+        pipe.send((COMPILED, found))
     time.sleep(60)  # to be killed: an orderly exit would close files and say goodbye
 
 
@@ -137,7 +142,8 @@ def heading(doc: str | None, facts: str) -> None:
     """Print the question that a benchmark answers, and with what."""
     assert doc is not None
     print(f"\n{doc.strip().splitlines()[0]}")
-    print(f"  {facts}\n")
+    print(f"  {facts}")
+    print("  with compiled kernels\n" if COMPILED else "  WITHOUT KERNELS: the Python twins are measured\n")
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> None:

@@ -22,7 +22,7 @@ from jetlake.store.subject_table import SubjectTable
 SUBJECT_COUNT = 1000
 RATIO_GOAL = 0.4
 TWIN_COUNT = 10_000
-NOISE_SIZE = 1024 * 1024  # not more: a search through noise has been quadratic
+NOISE_SIZE = 1024 * 1024  # not more: the search through noise was quadratic once
 
 
 def block_body(count: int) -> tuple[bytes, array[int]]:

@@ -112,7 +112,7 @@ def tour(directory: Path, count: int) -> None:
         delete(store, results)
         erase(store, directory, results)
     crash(directory, options, results)
-    damage(directory, options, results)
+    damage(directory, options, count // 10, results)
     console.print()
     results.show()
 
@@ -252,13 +252,14 @@ def crash(directory: Path, options: FileOptions, results: Results) -> None:
     assert acked and not lost
 
 
-def damage(directory: Path, options: FileOptions, results: Results) -> None:
+def damage(directory: Path, options: FileOptions, seq: int, results: Results) -> None:
     console.rule("Damage one byte of a sealed block")
     with FileStore(directory, options=options) as store:
         state = store.fast_state()
-        victim = store.load_next(state.last_seq // 10, "orders.>")
+        victim = store.load_next(seq, "orders.>")
         assert victim is not None
     (name,) = files_with(directory, victim.payload)
+    assert name == "000001.blk", "a tenth of the way into the stream is the first block"
     path = directory / name
     data = bytearray(path.read_bytes())
     place = data.find(victim.payload) + len(victim.payload) // 2

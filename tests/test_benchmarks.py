@@ -16,7 +16,7 @@ def test_benchmark_prints_its_question_a_table_and_a_ratio(name: str, capsys: py
     benchmark.main(smoke=True)
     printed = capsys.readouterr().out
     assert benchmark.__doc__.splitlines()[0] in printed
-    assert "seed" in printed and "ratio" in printed
+    assert "seed" in printed and "ratio" in printed and "kernels" in printed.lower()
     lines = printed.splitlines()
     rules = [number for number, line in enumerate(lines) if line and not line.strip("- ")]
     assert rules, "a table has a rule under its columns"
