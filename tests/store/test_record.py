@@ -255,3 +255,12 @@ def test_the_twins_agree_on_any_bytes_down_to_the_words(data: bytes, cut: int) -
     assert outcome(load_twin("c"), data, start, len(data), SEED) == outcome(
         load_twin("py"), data, start, len(data), SEED
     )
+
+
+@pytest.mark.skipif(bool(os.environ.get("JETLAKE_NO_KERNELS")), reason="JETLAKE_NO_KERNELS is set")
+def test_the_numbers_in_record_h_are_those_of_the_format() -> None:
+    from jetlake.store import _record_c, format
+
+    expected = {name: getattr(format, name) for name in _record_c.NUMBERS if hasattr(format, name)}
+    expected |= {"UNKNOWN_FLAGS": 0xFF & ~format.KNOWN_FLAGS, "TRAILER_SIZE": format.TRAILER.size}
+    assert expected == _record_c.NUMBERS

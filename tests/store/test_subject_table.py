@@ -6,6 +6,7 @@ import importlib
 import os
 import random
 from array import array
+from itertools import accumulate
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from jetlake.store import subject_table
+from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.subject_table import FIRST_STALE, LAST_STALE, NO_ID, SEQ_MAX, SUBJECT_SIZE_MAX
 from jetlake.subjects import decode_subject, matches
 
@@ -27,7 +29,7 @@ def load_twin(suffix: str) -> SimpleNamespace:
     modules = [
         importlib.import_module(f"jetlake.store._subject_{part}_{suffix}") for part in ("filter", "table", "scan")
     ]
-    names = ("SubjectFilter", "SubjectTable", "find_match", "find_match_back", "count_matches")
+    names = ("SubjectFilter", "SubjectTable", "find_match", "find_match_back", "count_matches", "count_live")
     found = {name: getattr(module, name) for name in names for module in modules if hasattr(module, name)}
     return SimpleNamespace(**found)
 
@@ -451,10 +453,19 @@ def test_an_empty_range_has_no_match(twin: SimpleNamespace) -> None:
 
 
 def test_scans_trust_the_memo(twin: SimpleNamespace) -> None:
-    table = filled(twin, "a", "b")
-    ids = array("I", [0, 1])
-    assert twin.count_matches(table, twin.SubjectFilter(["a"]), ids, 0, 2, bytearray([1, 2])) == 1
-    assert twin.find_match(table, twin.SubjectFilter(["a"]), ids, 0, 2, bytearray([1, 2])) == 1
+    table, filter, ids = filled(twin, "a.a", "b.b"), twin.SubjectFilter(["a.*"]), array("I", [0, 1])
+    assert twin.count_matches(table, filter, ids, 0, 2, bytearray([1, 2])) == 1
+    assert twin.find_match(table, filter, ids, 0, 2, bytearray([1, 2])) == 1
+
+
+def test_scans_for_one_literal_subject_need_no_memo(twin: SimpleNamespace) -> None:
+    table, ids, memo = filled(twin, "a", "b"), array("I", [0, 1, NO_ID, 1, 5]), bytearray(2)
+    arguments = (table, twin.SubjectFilter(["b"]), ids, 0, 5, memo)
+    found = (twin.find_match(*arguments), twin.find_match_back(*arguments), twin.count_matches(*arguments))
+    assert (found, memo) == ((1, 3, 2), bytearray(2))
+    table.remove(1, 2)
+    found = (twin.find_match(*arguments), twin.find_match_back(*arguments), twin.count_matches(*arguments))
+    assert (found, memo) == ((-1, -1, 0), bytearray(2))
 
 
 def test_slots_without_messages_never_match_and_are_not_remembered(twin: SimpleNamespace) -> None:
@@ -485,6 +496,134 @@ def test_scans_check_their_arguments(twin: SimpleNamespace, name: str) -> None:
     with pytest.raises(ValueError, match="memo of 1 bytes for 2 slots"):
         scan(table, filter, ids, 0, 2, bytearray(1))
     scan(table, filter, memoryview(ids), 0, 2, bytearray(9))
+
+
+# Counting what is live
+
+
+def count_live(twin: SimpleNamespace, ids: list[int], *, pattern: str = "a.*", **changed: Any) -> int:
+    """Count in a table whose slots are a.1, b.1 and a.2; message i has sequence 10 + i unless told otherwise."""
+    arguments: dict[str, Any] = {
+        "count": len(ids), "seqs": None, "base_seq": 10, "first": 0, "last": 2**64 - 1,
+        "starts": array("Q"), "ends": array("Q"), "memo": bytearray(3),
+    } | changed  # fmt: skip
+    table = filled(twin, "a.1", "b.1", "a.2")
+    found: int = twin.count_live(table, twin.SubjectFilter([pattern]), array("I", ids), *arguments.values())
+    return found
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "expected"),
+    [(0, 99, 4), (11, 14, 3), (12, 12, 1), (13, 13, 0), (13, 12, 0), (0, 9, 0), (17, 20, 0)],
+)
+def test_count_live_counts_between_two_sequences(twin: SimpleNamespace, first: int, last: int, expected: int) -> None:
+    assert count_live(twin, [0, 2, 0, 1, 2, NO_ID, 1], first=first, last=last) == expected
+
+
+def test_count_live_leaves_out_what_is_gone(twin: SimpleNamespace) -> None:
+    gone = SequenceSet([(0, 4), (8, 10), (12, 13), (16, 40)]).arrays
+    assert count_live(twin, [0] * 8, starts=gone[0], ends=gone[1]) == 3
+    assert count_live(twin, [0] * 8, starts=gone[0], ends=gone[1], first=13, last=14) == 1
+    assert count_live(twin, [0] * 8, starts=gone[0], ends=gone[1], pattern="a.2") == 0
+    assert count_live(twin, [0] * 8, starts=array("Q", [0]), ends=array("Q", [2**64 - 1])) == 0
+
+
+def test_count_live_ignores_room_to_grow(twin: SimpleNamespace) -> None:
+    assert count_live(twin, [0, 0, 0, 0], count=2) == 2
+    assert count_live(twin, [0, 0, 0, 0], count=2, seqs=array("I", [0, 7, 0, 0])) == 2
+    assert count_live(twin, [], count=0) == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "problem"),
+    [
+        ({"count": 3}, "range 0 to 3 of 2 ids"),
+        ({"count": -1}, "count -1 of 2 ids"),
+        ({"seqs": array("I", [0])}, "count 2 of 1 seqs"),
+        ({"starts": array("Q", [1])}, "1 starts and 0 ends of ranges"),
+        ({"base_seq": -1}, "seq -1, expected 0 to 18446744073709551615"),
+        ({"first": 2**64}, "seq 18446744073709551616, expected 0 to 18446744073709551615"),
+        ({"last": -1}, "seq -1, expected 0 to 18446744073709551615"),
+        ({"memo": bytearray(2)}, "memo of 2 bytes for 3 slots"),
+    ],
+)
+def test_count_live_checks_its_arguments(twin: SimpleNamespace, changed: dict[str, Any], problem: str) -> None:
+    with pytest.raises((IndexError, ValueError), match=problem):
+        count_live(twin, [0, 1], **changed)
+
+
+@given(
+    ids=st.lists(st.integers(0, 3) | st.just(NO_ID), max_size=40),
+    gaps=st.none() | st.lists(st.integers(1, 5), min_size=40, max_size=40),
+    gone=st.lists(st.tuples(st.integers(0, 150), st.integers(0, 6)), max_size=12),
+    base_seq=st.integers(0, 60) | st.just(2**64 - 250),
+    bounds=st.tuples(st.integers(0, 160), st.integers(0, 160)),
+    pattern=st.sampled_from(["a.*", "a.1", "*.1", "z", ">"]),
+)
+def test_count_live_counts_as_a_plain_loop_does(
+    ids: list[int],
+    gaps: list[int] | None,
+    gone: list[tuple[int, int]],
+    base_seq: int,
+    bounds: tuple[int, int],
+    pattern: str,
+) -> None:
+    shift = base_seq if base_seq > 1000 else 0
+    gone_set = SequenceSet((shift + start, shift + start + more) for start, more in gone)
+    distances = array("I", accumulate(gaps)) if gaps else None
+    first, last = shift + bounds[0], shift + bounds[1]
+    seqs = [base_seq + (distances[i] if distances else i) for i in range(len(ids))]
+    names = {0: "a.1", 1: "b.1", 2: "a.2"}
+    expected = sum(
+        first <= seq <= last and seq not in gone_set and slot in names and matches(pattern, names[slot])
+        for seq, slot in zip(seqs, ids, strict=True)
+    )
+    starts, ends = gone_set.arrays
+    for twin in TWINS:
+        found = count_live(
+            twin,
+            ids,
+            pattern=pattern,
+            seqs=distances,
+            base_seq=base_seq,
+            first=first,
+            last=last,
+            starts=starts,
+            ends=ends,
+        )
+        assert found == expected
+
+
+# Matches as seen from a sequence
+
+
+def test_match_from_tells_whole_subjects_from_cut_ones(twin: SimpleNamespace) -> None:
+    table = filled(twin, "a.1", "a.2", "b")
+    table.add_many(0, 4, 5, 9, 0)
+    filter = twin.SubjectFilter(["a.*"])
+    assert [table.match_from(filter, start) for start in (1, 2, 3, 9, 10)] == [
+        (6, 6, False), (6, 1, True), (6, 0, True), (6, 0, True), (6, 0, False),
+    ]  # fmt: skip
+    assert table.match_from(twin.SubjectFilter(["b", "a.2"]), 3) == (2, 1, False)
+    assert table.match_from(twin.SubjectFilter([">"]), 3) == (7, 1, True)
+
+
+def test_match_last_from_names_only_what_it_cannot_tell(twin: SimpleNamespace) -> None:
+    table = filled(twin, "a.2", "a.1", "b")
+    for slot in (0, 1, 2):
+        table.add_many(slot, 2, 10, 20, LAST_STALE if slot < 2 else 0)
+    for patterns, count, unsure in [([">"], 1, [0, 1]), (["*", "a.*"], 1, [1, 0]), (["a.1", "a.2"], 0, [1, 0])]:
+        assert table.match_last_from(twin.SubjectFilter(patterns), 15) == (count, array("I", unsure))
+    assert table.match_last_from(twin.SubjectFilter([">"]), 1) == (3, array("I"))
+    assert table.match_last_from(twin.SubjectFilter([">"]), 21) == (0, array("I"))
+
+
+@pytest.mark.parametrize("start", [0, -1, 2**64])
+def test_match_from_a_bad_sequence_is_refused(twin: SimpleNamespace, start: int) -> None:
+    table, filter = filled(twin, "a"), twin.SubjectFilter([">"])
+    for method in (table.match_from, table.match_last_from):
+        with pytest.raises(ValueError, match=f"seq {start}, expected 1 to {SEQ_MAX}"):
+            method(filter, start)
 
 
 # The twins beside a model
@@ -612,6 +751,22 @@ class TwinsAndModel(RuleBasedStateMachine):
             filter = twin.SubjectFilter(patterns)
             assert table.match(filter) == array("I", [self.slots[name] for name in wanted])
             assert table.match_total(filter) == sum(len(self.live[name]) for name in wanted)
+
+    @rule(patterns=st.sampled_from(FILTERS), start=st.integers(1, 60))
+    def matched_from(self, patterns: tuple[str, ...], start: int) -> None:
+        wanted = sorted(name for name in self.live if naive_match(patterns, name))
+        found = [
+            (table.match_from(filter, start), table.match_last_from(filter, start))
+            for table, filter in zip(self.tables, (twin.SubjectFilter(patterns) for twin in TWINS), strict=True)
+        ]
+        assert found.count(found[0]) == len(found)
+        (total, whole, cut), (count, unsure) = found[0]
+        after = sum(seq >= start for name in wanted for seq in self.live[name])
+        assert total == sum(len(self.live[name]) for name in wanted)
+        assert whole <= after if cut else whole == after
+        reaching = {self.slots[name] for name in wanted if max(self.live[name]) >= start}
+        assert count == len(reaching - set(unsure))
+        assert len(set(unsure)) == len(unsure) and set(unsure) <= {self.slots[name] for name in wanted}
 
     @rule(patterns=st.sampled_from(FILTERS), ids=st.lists(st.integers(0, 14) | st.just(NO_ID), max_size=8), cut=numbers)
     def scanned(self, patterns: tuple[str, ...], ids: list[int], cut: int) -> None:

@@ -4,18 +4,13 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from jetlake import ops as _ops
 from jetlake.ops cimport PubOp
-from jetlake.store import format
 from jetlake.store._encode_py import _check_door, op_problem
-from jetlake.store._record_c cimport put, size_of
+from jetlake.store._record_c cimport HEADERS_SIZE_MAX, MSG_ID, PAYLOAD_SIZE_MAX, SUBJECT_SIZE_MAX, put, record_size
 from jetlake.store._subject_table_c cimport SubjectTable
 
 cdef Py_ssize_t OP_WORDS = _ops.OP_WORDS
 cdef uint32_t OP_SPECIAL = _ops.OP_SPECIAL
 cdef uint32_t OP_MSG_ID = _ops.OP_MSG_ID
-cdef uint8_t MSG_ID = format.MSG_ID
-cdef uint32_t SUBJECT_SIZE_MAX = format.SUBJECT_SIZE_MAX
-cdef uint32_t HEADERS_SIZE_MAX = format.HEADERS_SIZE_MAX
-cdef uint32_t PAYLOAD_SIZE_MAX = format.PAYLOAD_SIZE_MAX
 assert sizeof(PubOp) == 4 * _ops.OP_WORDS
 
 
@@ -40,7 +35,7 @@ def encode_batch(data, ops, Py_ssize_t first, Py_ssize_t stop, chunk, uint64_t u
     if first == stop or count == offset_out.shape[0]:
         return first, used, 0
     cdef const uint8_t* source = &view[0] if view.shape[0] else NULL
-    cdef uint64_t source_size = view.shape[0], room = chunk_view.shape[0], size = 0, record_size
+    cdef uint64_t source_size = view.shape[0], room = chunk_view.shape[0], size = 0, size_needed
     cdef uint8_t* out = &chunk_view[0] if room else NULL
     cdef PubOp* op_list = <PubOp*>&op_words[0]
     cdef PubOp* op
@@ -54,8 +49,8 @@ def encode_batch(data, ops, Py_ssize_t first, Py_ssize_t stop, chunk, uint64_t u
             if done > first:  # what is done stands; the next call says what is wrong
                 break
             raise op_problem(source_size, ops[done * OP_WORDS:(done + 1) * OP_WORDS])
-        record_size = size_of(op.subject_size, op.headers_size, op.payload_size, False)
-        if record_size > room - used:
+        size_needed = record_size(op.subject_size, op.headers_size, op.payload_size, False)
+        if size_needed > room - used:
             break
         slot = <int64_t>op.slot - 1
         if slot < 0 or not table.holds_c(<uint32_t>slot, source + op.subject_start, op.subject_size):

@@ -6,13 +6,10 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from array import array as make_array
 
 from jetlake.store import format
-from jetlake.store._record_c cimport Parts, is_message, is_sound, load64, parse
+from jetlake.store._record_c cimport ERASED, EXPIRES, NOT_MESSAGE, SKIP, Parts, is_sound, load64, parse
 from jetlake.store._scan_py import Scan
 from jetlake.store._subject_table_c cimport SubjectTable
 
-cdef uint8_t SKIP = format.SKIP
-cdef uint8_t ERASED = format.ERASED
-cdef uint8_t EXPIRES = format.EXPIRES
 cdef uint64_t SEQ_MAX = format.SEQ_MAX
 cdef uint64_t SPAN_MAX = format.BLOCK_SEQ_SPAN_MAX
 cdef uint64_t RECORD_SIZE_MIN = format.RECORD_SIZE_MIN
@@ -36,25 +33,22 @@ cdef bint _varint(const uint8_t* data, uint64_t start, uint64_t end, uint64_t* v
     return False
 
 
-cdef bint _is_sound_here(const uint8_t* data, uint64_t offset, uint64_t end, uint64_t seed, uint64_t prev_seq,
-                         Parts* parts, uint64_t* last_seq) noexcept nogil:
-    """Is there a sound record at `offset` whose sequence can follow `prev_seq`?"""
+cdef inline bint _follows(const uint8_t* data, Parts* parts, uint64_t prev_seq, uint64_t* last_seq) noexcept nogil:
+    """Can this record, sound or not, come after `prev_seq`? What the last sequence in use is after it."""
     cdef uint64_t count
-    cdef bint takes_seq
-    if parse(data, offset, end, seed, parts) != NULL:
+    cdef bint is_message = not parts.flags & NOT_MESSAGE
+    last_seq[0] = prev_seq
+    if is_message and not parts.subject_size:
         return False
-    takes_seq = is_message(parts) or parts.flags & (SKIP | ERASED)
-    if takes_seq and (parts.seq <= prev_seq or parts.seq > SEQ_MAX or parts.seq - prev_seq > SPAN_MAX):
+    if not is_message and not parts.flags & (SKIP | ERASED):
+        return True
+    if parts.seq <= prev_seq or parts.seq > SEQ_MAX or parts.seq - prev_seq > SPAN_MAX:
         return False
-    if is_message(parts) and not parts.subject_size:
-        return False
-    if not is_sound(data, offset, parts, seed):
-        return False
-    last_seq[0] = parts.seq if takes_seq else prev_seq
+    last_seq[0] = parts.seq
     if parts.flags & SKIP:
         if not _varint(data, parts.payload_start, parts.payload_start + parts.payload_size, &count):
             return False
-        if count == 0 or count - 1 > SEQ_MAX - last_seq[0]:
+        if count == 0 or count - 1 > SEQ_MAX - parts.seq:
             return False
         last_seq[0] += count - 1
     return True
@@ -82,16 +76,17 @@ def scan(data, Py_ssize_t start, Py_ssize_t end, uint64_t seed, uint64_t prev_se
     cdef Parts parts
     others, expiring, damage = [], [], []
     while offset < stop:
-        if not _is_sound_here(base, offset, stop, seed, prev_seq, &parts, &last_seq):
+        if not (parse(base, offset, stop, seed, offset == sound_end, &parts) and _follows(base, &parts, prev_seq, &last_seq)
+                and is_sound(base, offset, &parts, seed)):
             offset += 1
             continue
         if offset > sound_end:
             damage.append((sound_end, offset - sound_end))
-        if is_message(&parts):
+        if not parts.flags & NOT_MESSAGE:
             slot = table.intern_c(base + parts.subject_start, parts.subject_size)
             if slot < 0:
                 raise MemoryError
-            table.add_c(<uint32_t>slot, parts.seq)
+            table._add(table.recent, parts.seq)
             offset_out[count] = <uint32_t>offset
             id_out[count] = <uint32_t>slot
             seq_out[count] = parts.seq
@@ -110,9 +105,10 @@ def scan(data, Py_ssize_t start, Py_ssize_t end, uint64_t seed, uint64_t prev_se
         prev_seq = last_seq
         last_hash = load64(base + parts.end - 8)
         offset = sound_end = parts.end
-    # Copies, so that the room that was not needed is given back.
-    return Scan(offsets[:count], ids[:count], seqs[:count], others, expiring, damage, sound_end, prev_seq, last_hash,
-                size, time_ns_min, time_ns_max)
+    for column in (offsets, ids, seqs):
+        array.resize(column, count)  # gives back the room that was not needed
+    return Scan(offsets, ids, seqs, others, expiring, damage, sound_end, prev_seq, last_hash, size, time_ns_min,
+                time_ns_max)
 
 
 def uncount(data, Py_ssize_t start, Py_ssize_t end, uint64_t seed, SubjectTable table not None, uint64_t size_fixed,
@@ -126,10 +122,10 @@ def uncount(data, Py_ssize_t start, Py_ssize_t end, uint64_t seed, SubjectTable 
     cdef int64_t slot
     cdef Parts parts
     while offset < stop and count < count_max and size < size_max:
-        if parse(base, offset, stop, seed, &parts) != NULL or not is_sound(base, offset, &parts, seed):
+        if not parse(base, offset, stop, seed, True, &parts) or not is_sound(base, offset, &parts, seed):
             break
         offset = parts.end
-        if not is_message(&parts):
+        if parts.flags & NOT_MESSAGE:
             continue
         if not parts.subject_size:
             break

@@ -36,3 +36,17 @@ cdef inline uint64_t hash_text(
         a = (text[0] << 16) | (text[size >> 1] << 8) | text[size - 1]
     state = fold(a ^ key_a, b ^ state)
     return fold(state ^ key_b, <uint64_t> 0x9E3779B97F4A7C15)
+
+
+cdef inline bint same_text(const unsigned char* a, const unsigned char* b, Py_ssize_t size) noexcept nogil:
+    """Are two texts of the same size, at least 1, equal? Eight bytes at a time; the last two loads may overlap."""
+    if size < 8:
+        if size >= 4:
+            return load(a, 4) == load(b, 4) and load(a + size - 4, 4) == load(b + size - 4, 4)
+        return a[0] == b[0] and a[size >> 1] == b[size >> 1] and a[size - 1] == b[size - 1]
+    cdef Py_ssize_t at = 0
+    while at + 8 < size:
+        if load(a + at, 8) != load(b + at, 8):
+            return False
+        at += 8
+    return load(a + size - 8, 8) == load(b + size - 8, 8)

@@ -2,22 +2,26 @@
 """Search an array of slots for subjects that match: compiled twins of the functions in `_subject_scan_py.py`.
 
 The memo is looked at first: a slot known not to match costs no visit to its entry, one known to match only a look at
-its count. Nothing is remembered of slots without live messages.
+its count. Nothing is remembered of slots without live messages. One literal subject is sought by its slot alone.
 """
 
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
-from libc.stdint cimport uint32_t
+from libc.stdint cimport UINT64_MAX, int64_t, uint32_t, uint64_t
 
 from jetlake.store._subject_entry cimport Entry, subject_of
 from jetlake.store._subject_filter_c cimport SubjectFilter
 from jetlake.store._subject_table_c cimport SubjectTable
 
-from jetlake.store._subject_scan_py import check_scan
+from jetlake.store._subject_scan_py import check_live, check_scan
 
 cdef enum:
     UNKNOWN = 0
     NO = 1
     YES = 2
+
+cdef enum:
+    MANY = -2
+    NONE = -1
 
 
 cdef inline bint slot_matches(
@@ -42,16 +46,31 @@ cdef unsigned char* door(
     return <unsigned char*> PyByteArray_AS_STRING(memo)
 
 
+cdef inline int64_t one_slot(SubjectTable table, SubjectFilter filter) noexcept nogil:
+    """The only slot that can match; NONE when the filter is literal and its subject is not there, MANY when it is not."""
+    cdef int64_t slot
+    if filter.item_count != 1 or filter.is_all or not filter.items[0].literal:
+        return MANY
+    slot = table.find_c(filter.items[0].text, filter.items[0].size)
+    return slot if slot >= 0 else NONE
+
+
 def find_match(
     SubjectTable table not None, SubjectFilter filter not None, const uint32_t[::1] ids not None,
     Py_ssize_t start, Py_ssize_t stop, bytearray memo not None,
 ):
     """The smallest index in [start, stop) of `ids` whose slot is live and matches, or -1."""
     cdef unsigned char* known = door(table, ids, start, stop, memo)
+    cdef int64_t wanted = one_slot(table, filter)
     cdef Py_ssize_t index
-    for index in range(start, stop):
-        if slot_matches(table, filter, ids[index], known):
-            return index
+    if wanted == MANY:
+        for index in range(start, stop):
+            if slot_matches(table, filter, ids[index], known):
+                return index
+    elif wanted != NONE:
+        for index in range(start, stop):
+            if ids[index] == <uint32_t> wanted:
+                return index
     return -1
 
 
@@ -61,11 +80,32 @@ def find_match_back(
 ):
     """The largest index in [start, stop) of `ids` whose slot is live and matches, or -1."""
     cdef unsigned char* known = door(table, ids, start, stop, memo)
+    cdef int64_t wanted = one_slot(table, filter)
     cdef Py_ssize_t index
-    for index in range(stop - 1, start - 1, -1):
-        if slot_matches(table, filter, ids[index], known):
-            return index
+    if wanted == MANY:
+        for index in range(stop - 1, start - 1, -1):
+            if slot_matches(table, filter, ids[index], known):
+                return index
+    elif wanted != NONE:
+        for index in range(stop - 1, start - 1, -1):
+            if ids[index] == <uint32_t> wanted:
+                return index
     return -1
+
+
+cdef Py_ssize_t count_range(
+    SubjectTable table, SubjectFilter filter, const uint32_t* ids, Py_ssize_t count, unsigned char* known,
+    int64_t wanted,
+) noexcept nogil:
+    """How many of `count` ids match, where `wanted` is their one slot, or MANY."""
+    cdef Py_ssize_t index, found = 0
+    if wanted == MANY:
+        for index in range(count):
+            found += slot_matches(table, filter, ids[index], known)
+    else:
+        for index in range(count):
+            found += ids[index] == <uint32_t> wanted
+    return found
 
 
 def count_matches(
@@ -74,7 +114,76 @@ def count_matches(
 ):
     """How many indexes in [start, stop) of `ids` have a slot that is live and matches."""
     cdef unsigned char* known = door(table, ids, start, stop, memo)
-    cdef Py_ssize_t index, count = 0
-    for index in range(start, stop):
-        count += slot_matches(table, filter, ids[index], known)
-    return count
+    cdef int64_t wanted = one_slot(table, filter)
+    if wanted == NONE or start >= stop:
+        return 0
+    return count_range(table, filter, &ids[start], stop - start, known, wanted)
+
+
+cdef Py_ssize_t position_from(
+    const uint32_t[::1] seqs, Py_ssize_t start, Py_ssize_t count, uint64_t distance
+) noexcept nogil:
+    """The first of `count` messages, from `start` on, at this distance from base_seq or farther."""
+    cdef Py_ssize_t low = start, high, step = 1, middle
+    if seqs is None:
+        return max(start, <Py_ssize_t> min(distance, <uint64_t> count))
+    while step <= count - low and seqs[low + step - 1] < distance:  # the answer is near: double the step, then bisect
+        low += step
+        step *= 2
+    high = low + min(step, count - low)
+    while low < high:
+        middle = low + (high - low) // 2
+        if seqs[middle] < distance:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+cdef inline Py_ssize_t position_after(
+    const uint32_t[::1] seqs, Py_ssize_t start, Py_ssize_t count, uint64_t distance
+) noexcept nogil:
+    return position_from(seqs, start, count, distance + 1) if distance != UINT64_MAX else count
+
+
+cdef Py_ssize_t range_from(const uint64_t[::1] ends, uint64_t seq) noexcept nogil:
+    """The first range that ends at this sequence or later."""
+    cdef Py_ssize_t low = 0, high = ends.shape[0], middle
+    while low < high:
+        middle = low + (high - low) // 2
+        if ends[middle] < seq:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def count_live(
+    SubjectTable table not None, SubjectFilter filter not None, const uint32_t[::1] ids not None, count,
+    const uint32_t[::1] seqs, base_seq, first, last,
+    const uint64_t[::1] starts not None, const uint64_t[::1] ends not None, bytearray memo not None,
+):
+    """How many of `count` messages have a sequence of first..last, a slot that is live and matches, and are not gone.
+
+    Message i has the sequence base_seq + seqs[i], or base_seq + i without `seqs`; sequences ascend. Gone are those of
+    starts[i]..ends[i], which ascend and do not overlap: the arrays of a SequenceSet.
+    """
+    check_live(table, ids, count, seqs, base_seq, first, last, starts, ends, memo)
+    cdef unsigned char* known = <unsigned char*> PyByteArray_AS_STRING(memo)
+    cdef uint64_t base = base_seq, low = max(first, base_seq), high = last
+    cdef int64_t wanted = one_slot(table, filter)
+    cdef Py_ssize_t place = range_from(ends, low), index, stop, end, found = 0
+    if wanted == NONE or high < low:
+        return 0
+    index = position_from(seqs, 0, count, low - base)
+    end = position_after(seqs, index, count, high - base)
+    while index < end:                              # a run of live messages, then one of gone ones
+        stop = end
+        if place < ends.shape[0]:
+            stop = position_from(seqs, index, end, starts[place] - base if starts[place] > base else 0)
+        found += count_range(table, filter, &ids[index], stop - index, known, wanted)
+        if stop == end:
+            break
+        index = position_after(seqs, stop, end, ends[place] - base)
+        place += 1
+    return found

@@ -2,6 +2,7 @@
 """What other kernels may cimport from the subject table. The layout is explained in `_subject_table_c.pyx`."""
 
 cimport cython
+from cpython cimport array
 from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t, uintptr_t
 
 from jetlake.store._subject_arena cimport Arena
@@ -12,6 +13,11 @@ from jetlake.store._subject_order cimport Order
 cdef enum:
     FIRST_STALE = 1
     LAST_STALE = 2
+
+cdef struct Tally:                  # of matching entries, seen from a sequence
+    uint64_t total                  # sum of counts
+    uint64_t whole                  # sum of counts where no message lies before it
+    bint cut                        # whether there are bounds on both sides of it
 
 
 @cython.final
@@ -55,6 +61,11 @@ cdef class SubjectTable:
     cdef uint64_t _remove(self, Entry* entry, uint64_t seq, uint64_t count) noexcept nogil
     cdef Entry* _entry(self, object slot) except NULL
     cdef int64_t _find(self, bytes subject) noexcept
+    cdef array.array _match_literals(self, SubjectFilter filter)
+    cdef Tally _tally(self, SubjectFilter filter, uint64_t seq) except *
+    cdef void _tally_range(
+        self, SubjectFilter filter, const uint32_t* slots, uint32_t count, uint64_t seq, Tally* tally
+    ) noexcept nogil
     cdef list _ranges(self, SubjectFilter filter)
     cdef Py_ssize_t _match_range(
         self, SubjectFilter filter, uint32_t start, uint32_t stop, uint32_t* out

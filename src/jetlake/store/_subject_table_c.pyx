@@ -79,6 +79,19 @@ cdef inline uint64_t hash_of(const unsigned char* subject, Py_ssize_t size) noex
     return hash_text(subject, size, KEY_A, KEY_B)
 
 
+cdef inline bint last_is_from(
+    const Entry* entry, uint64_t seq, uint32_t* unsure, Py_ssize_t* unsure_count
+) noexcept nogil:
+    """Whether the last live sequence is certainly this or a later one; when that is open, note the slot as unsure."""
+    if entry.count == 0 or entry.last < seq:
+        return False
+    if entry.flags & LAST_STALE and entry.first < seq:
+        unsure[unsure_count[0]] = entry.slot
+        unsure_count[0] += 1
+        return False
+    return True
+
+
 @cython.final
 cdef class SubjectTable:
     """Subjects, their slots and their counters."""
@@ -428,33 +441,97 @@ cdef class SubjectTable:
         cdef Py_ssize_t count = 0
         cdef uint32_t start, stop
         if filter.all_literal():
-            slots = [self._find(pattern) for pattern in sorted(set(filter.patterns))]
-            return new_array("I", [slot for slot in slots if slot >= 0])
-        if not order_update(&self.order, self.slots):
-            raise MemoryError
-        ranges = [(0, self.order.count)] if filter.is_all else self._ranges(filter)
+            return self._match_literals(filter)
+        ranges = self._ranges(filter)
         found = array.clone(EMPTY, sum([stop - start for start, stop in ranges]), False)
         for start, stop in ranges:
             count += self._match_range(filter, start, stop, &found.data.as_uints[count])
         array.resize(found, count)
         return found
 
+    cdef array.array _match_literals(self, SubjectFilter filter):
+        cdef array.array found = array.clone(EMPTY, filter.item_count, False)
+        cdef Py_ssize_t count = 0
+        cdef int64_t slot
+        for pattern in filter.patterns if filter.item_count == 1 else sorted(set(filter.patterns)):
+            slot = self._find(pattern)
+            if slot >= 0:
+                found.data.as_uints[count] = <uint32_t> slot
+                count += 1
+        array.resize(found, count)
+        return found
+
     def match_total(self, SubjectFilter filter not None):
         """How many live messages are under matching subjects."""
-        cdef uint64_t total = 0
-        cdef array.array found
-        cdef Py_ssize_t i
+        return self.total_count if filter.is_all else self._tally(filter, 1).total
+
+    def match_from(self, SubjectFilter filter not None, start):
+        """How many live messages are under matching subjects; how many of them under those whose first bound is at or
+        after `start`; and whether `start` lies above the first and not above the last bound of another one."""
+        cdef Tally tally = self._tally(filter, checked_seq(start))
+        return tally.total, tally.whole, bool(tally.cut)
+
+    def match_last_from(self, SubjectFilter filter not None, start):
+        """How many matching subjects have their last live sequence at or after `start` for certain, and the slots of
+        those that may have: LAST_STALE ones with `start` above the first and not above the last bound. In the order of
+        slots for a filter of everything, else of subjects."""
+        cdef uint64_t seq = checked_seq(start)
+        cdef array.array slots, unsure
+        cdef Py_ssize_t count = 0, unsure_count = 0, i
+        cdef Entry* entry
         if filter.is_all:
-            return self.total_count
-        found = self.match(filter)
-        for i in range(len(found)):
-            total += entry_of(self.slots[found.data.as_uints[i]]).count
-        return total
+            unsure = array.clone(EMPTY, self.slot_count, False)
+            for i in range(self.slot_count):
+                if not self.slots[i] & FREE:
+                    entry = entry_of(self.slots[i])
+                    count += last_is_from(entry, seq, unsure.data.as_uints, &unsure_count)
+        else:
+            slots = self.match(filter)
+            unsure = array.clone(EMPTY, len(slots), False)
+            for i in range(len(slots)):
+                entry = entry_of(self.slots[slots.data.as_uints[i]])
+                count += last_is_from(entry, seq, unsure.data.as_uints, &unsure_count)
+        array.resize(unsure, unsure_count)
+        return count, unsure
+
+    cdef Tally _tally(self, SubjectFilter filter, uint64_t seq) except *:
+        """The matching entries in numbers, in one pass."""
+        cdef Tally tally
+        cdef array.array slots
+        cdef uint32_t start, stop
+        tally.total, tally.whole, tally.cut = 0, 0, False
+        if filter.all_literal():
+            slots = self._match_literals(filter)
+            self._tally_range(filter, slots.data.as_uints, <uint32_t> len(slots), seq, &tally)
+        else:
+            for start, stop in self._ranges(filter):
+                self._tally_range(filter, self.order.sorted + start, stop - start, seq, &tally)
+        return tally
+
+    cdef void _tally_range(
+        self, SubjectFilter filter, const uint32_t* slots, uint32_t count, uint64_t seq, Tally* tally
+    ) noexcept nogil:
+        cdef uint32_t i
+        cdef Entry* entry
+        for i in range(count):
+            if AHEAD < count - i:
+                prefetch(entry_of(self.slots[slots[i + AHEAD]]))
+            entry = entry_of(self.slots[slots[i]])
+            if entry.count and filter.matches_c(subject_of(entry), entry.size):
+                tally.total += entry.count
+                if entry.first >= seq:
+                    tally.whole += entry.count
+                elif entry.last >= seq:
+                    tally.cut = True
 
     cdef list _ranges(self, SubjectFilter filter):
-        """The parts of the order that can match, ascending and disjoint."""
+        """The parts of the order, brought up to date, that can match: ascending and disjoint."""
         cdef Pattern pattern
         cdef Py_ssize_t i
+        if not order_update(&self.order, self.slots):
+            raise MemoryError
+        if filter.is_all:
+            return [(0, self.order.count)]
         bounds, ranges, end = [], [], 0
         for i in range(filter.item_count):
             pattern = filter.items[i]

@@ -223,6 +223,32 @@ class SubjectTable:
         """How many live messages are under matching subjects."""
         return self._total if filter.is_all else sum(self._entry(slot).count for slot in self.match(filter))
 
+    def match_from(self, filter: SubjectFilter, start: int) -> tuple[int, int, bool]:
+        """How many live messages are under matching subjects; how many of them under those whose first bound is at or
+        after `start`; and whether `start` lies above the first and not above the last bound of another one."""
+        check_seq(start)
+        entries = [self._entry(slot) for slot in self.match(filter)]
+        whole = sum(entry.count for entry in entries if entry.first >= start)
+        cut = any(entry.first < start <= entry.last for entry in entries)
+        return sum(entry.count for entry in entries), whole, cut
+
+    def match_last_from(self, filter: SubjectFilter, start: int) -> tuple[int, array[int]]:
+        """How many matching subjects have their last live sequence at or after `start` for certain, and the slots of
+        those that may have: LAST_STALE ones with `start` above the first and not above the last bound. In the order of
+        slots for a filter of everything, else of subjects."""
+        check_seq(start)
+        count, unsure = 0, array("I")
+        slots = range(len(self._entries)) if filter.is_all else self.match(filter)
+        for slot in slots:
+            entry = self._entries[slot]
+            if entry is None or not entry.count or entry.last < start:
+                continue
+            if entry.flags & LAST_STALE and entry.first < start:
+                unsure.append(slot)
+            else:
+                count += 1
+        return count, unsure
+
     def _sort(self) -> None:
         """Bring `_order` up to date. It is one long run and a short tail, which list.sort merges in linear time."""
         if self._has_holes:

@@ -22,6 +22,7 @@ from jetlake.store.format import (
     SKIP,
     TOMBSTONE,
     TRAILER,
+    Buffer,
 )
 from jetlake.store.record import BadRecord, decode, measure
 from jetlake.store.removal import ERASE, LOST, RemovalGroup, decode_group
@@ -38,7 +39,7 @@ _TAIL_TIME_NS_MAX = 30 * 24 * 3600 * 10**9
 class Body(NamedTuple):
     """The plain body of a block file."""
 
-    data: bytes
+    data: bytes | memoryview
     frames: list[Frame]
     file_size: int
     file_end: int  # after the last sound frame; the end of the file where there are no frames
@@ -56,10 +57,19 @@ class BlockScan(NamedTuple):
     records: Scan
 
 
-def read_body(file: BlockFile) -> Body:
-    """The whole body, as far as it can be read."""
+def read_body(file: BlockFile, scratch: bytearray | None = None) -> Body:
+    """The whole body, as far as it can be read.
+
+    With `scratch`, a plain body lies in that buffer, which grows as needed, and only until it is used again: to read
+    many blocks in a row into fresh memory costs more than to scan them.
+    """
     file_size = file.file.size()
-    data = file.file.pread(HEADER_SIZE, max(file_size - HEADER_SIZE, 0))
+    size = max(file_size - HEADER_SIZE, 0)
+    if scratch is not None and file.envelope.is_plain:
+        scratch.extend(bytes(max(size - len(scratch), 0)))
+        view = memoryview(scratch)[:size]
+        return Body(view[: file.file.pread_into(HEADER_SIZE, view)], [], file_size, file_size, b"", [], 0)
+    data = file.file.pread(HEADER_SIZE, size)
     if file.envelope.is_plain:
         return Body(data, [], file_size, file_size, b"", [], 0)
     plain, frames, damage = bytearray(), list[Frame](), list[tuple[int, int]]()
@@ -136,7 +146,7 @@ def _index(found: Scan, table: SubjectTable) -> BlockIndex:
     return index
 
 
-def _read_others(block: MsgBlock, data: bytes, offsets: list[int]) -> list[RemovalGroup]:
+def _read_others(block: MsgBlock, data: Buffer, offsets: list[int]) -> list[RemovalGroup]:
     """Take in the records that are not messages; the erasures among them."""
     erases = []
     for offset in offsets:
@@ -187,7 +197,7 @@ def _settle_last_damage(block: MsgBlock, body: Body, found: Scan) -> None:
     last_offset = max([*found.offsets[-1:], *sequenced[-1:]], default=-1)
     for offset, size in found.damage:
         if offset > last_offset:
-            region = body.data[offset : offset + size]
+            region = bytes(body.data[offset : offset + size])
             seq = _record_tail_seq(region, block, max(block.time_ns_max, block.header.last_time_ns))
             block.last_seq = max(block.last_seq, seq or 0)
 
@@ -199,7 +209,7 @@ def _settle_tail(block: MsgBlock, file: BlockFile, body: Body, found: Scan, dama
     end in a sequence that comes next, they were written in full: their sequences count as used.
     """
     plain = file.envelope.is_plain
-    tail = body.data[found.end :] if plain else body.tail
+    tail = bytes(body.data[found.end :]) if plain else body.tail
     block.body_size = found.end if plain else len(body.data)
     file.file_size = HEADER_SIZE + found.end if plain else body.file_end
     if not tail:

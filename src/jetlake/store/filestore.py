@@ -132,6 +132,7 @@ class FileStore(BlockStore):
         self._has_new_names = False
         self._gone_files: list[BlockFile] = []
         self._sparse: set[int] = set()  # sealed blocks to write anew
+        self.scratch: bytearray | None = bytearray()  # for recovery, which lets go of it when blocks are open
         recover(self, first_seq)
 
     def __enter__(self) -> Self:

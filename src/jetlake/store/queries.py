@@ -12,24 +12,28 @@ somebody asks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 
 from jetlake.errors import CorruptBlock, TooManyResults
 from jetlake.store.api import Pending, SimpleState
 from jetlake.store.block import BlockIndex, MsgBlock
 from jetlake.store.catalog import Catalog
-from jetlake.store.record import BadRecord
+from jetlake.store.record import BadRecord, decode
 from jetlake.store.subject_table import (
     FIRST_STALE,
     LAST_STALE,
     SubjectFilter,
-    count_matches,
+    count_live,
     find_match,
     find_match_back,
 )
 from jetlake.subjects import check_filter
 
 _FILTERS_MAX = 256
+_AT_ONCE_COUNT = 32  # the last messages of a search by time are read together, if they are small
+_AT_ONCE_SIZE_MAX = 32 * 1024
+_STEP_MIN, _STEP_GROWTH = 64, 8  # of a search by time, in messages away from where it was guessed
 ALL = SubjectFilter([">"])
 
 
@@ -68,9 +72,36 @@ class Queries:
         start = max(start, catalog.first_seq)
         if filter.subjects.is_all:
             return catalog.next_live(start)
-        bounds: tuple[int, int] | None = None
-        for block in catalog.blocks_from(start):
-            if bounds is not None and not (block.first_seq <= bounds[1] and bounds[0] <= block.last_seq):
+        if filter.subjects.literal is None:
+            return self._next_from(filter, start, None)
+        for slot in catalog.table.match(filter.subjects):
+            first, last = catalog.table.first(slot), catalog.table.last(slot)
+            if start <= first:
+                return self.first_of(slot)
+            return self._next_from(filter, start, (start, last)) if start <= last else None
+        return None
+
+    def prev_seq(self, filter: Filter, start: int) -> int | None:
+        """The last matching live sequence at or before `start`."""
+        catalog = self.catalog
+        start = min(start, catalog.last_seq)
+        if filter.subjects.is_all:
+            return catalog.prev_live(start)
+        if filter.subjects.literal is None:
+            return self._prev_from(filter, start, None)
+        for slot in catalog.table.match(filter.subjects):
+            first, last = catalog.table.first(slot), catalog.table.last(slot)
+            if start >= last:
+                return self.last_of(slot)
+            return self._prev_from(filter, start, (first, start)) if start >= first else None
+        return None
+
+    def _next_from(self, filter: Filter, start: int, bounds: tuple[int, int] | None) -> int | None:
+        """The first match at or after `start`, knowing perhaps between which sequences it lies."""
+        for block in self.catalog.blocks_from(start):
+            if bounds is not None and block.first_seq > bounds[1]:
+                return None
+            if bounds is not None and block.last_seq < bounds[0]:
                 continue
             found = self._next_in_block(filter, block, start)
             if found is not None:
@@ -81,15 +112,12 @@ class Queries:
                     return None
         return None
 
-    def prev_seq(self, filter: Filter, start: int) -> int | None:
-        """The last matching live sequence at or before `start`."""
-        catalog = self.catalog
-        start = min(start, catalog.last_seq)
-        if filter.subjects.is_all:
-            return catalog.prev_live(start)
-        bounds: tuple[int, int] | None = None
-        for block in catalog.blocks_back_from(start):
-            if bounds is not None and not (block.first_seq <= bounds[1] and bounds[0] <= block.last_seq):
+    def _prev_from(self, filter: Filter, start: int, bounds: tuple[int, int] | None) -> int | None:
+        """The last match at or before `start`, knowing perhaps between which sequences it lies."""
+        for block in self.catalog.blocks_back_from(start):
+            if bounds is not None and block.last_seq < bounds[0]:
+                return None
+            if bounds is not None and block.first_seq > bounds[1]:
                 continue
             found = self._prev_in_block(filter, block, start)
             if found is not None:
@@ -118,7 +146,8 @@ class Queries:
         """The exact first sequence of a subject."""
         table = self.catalog.table
         if table.flags(slot) & FIRST_STALE:
-            found = self.next_seq(_literal(table.subject(slot)), table.first(slot))
+            first, last = table.first(slot), table.last(slot)
+            found = self._next_from(_literal(table.subject(slot)), first, (first, last))
             assert found is not None, "a subject with messages has a first one"
             table.set_first(slot, found)
         return table.first(slot)
@@ -127,7 +156,8 @@ class Queries:
         """The exact last sequence of a subject."""
         table = self.catalog.table
         if table.flags(slot) & LAST_STALE:
-            found = self.prev_seq(_literal(table.subject(slot)), table.last(slot))
+            first, last = table.first(slot), table.last(slot)
+            found = self._prev_from(_literal(table.subject(slot)), last, (first, last))
             assert found is not None, "a subject with messages has a last one"
             table.set_last(slot, found)
         return table.last(slot)
@@ -146,10 +176,12 @@ class Queries:
         """How many matching messages lie at or after `start`; or how many subjects have their last one there."""
         catalog, table = self.catalog, self.catalog.table
         start = max(start, catalog.first_seq)
-        if last_per_subject:
-            count = sum(self._last_reaches(slot, start) for slot in table.match(filter.subjects))
-        elif start > catalog.last_seq:
+        if start > catalog.last_seq:
             count = 0
+        elif last_per_subject:
+            count = self._count_last_from(filter, start)
+        elif start == catalog.first_seq:
+            count = table.match_total(filter.subjects)
         elif filter.subjects.is_all:
             count = sum(self._live_from(block, start) for block in catalog.blocks_from(start))
         else:
@@ -195,17 +227,15 @@ class Queries:
     def seq_from_time(self, time_ns: int) -> int:
         """The first live sequence stored at or after a time; last_seq + 1 when there is none. Times must ascend."""
         catalog = self.catalog
-        for block in catalog.blocks_from(catalog.first_seq):
+        # What lies before a block was stored no later than its header says, so the search may begin at any block that
+        # follows a time too early; and this is the last one where times ascend.
+        place = bisect_left(catalog.blocks, time_ns, key=_time_before_ns) - 1
+        start = max(catalog.first_seq, catalog.blocks[place].first_seq) if place > 0 else catalog.first_seq
+        for block in catalog.blocks_from(start):
             if block.time_ns_max < time_ns or not block.message_count:
                 continue
             index = catalog.index(block)
-            low, high = index.position_from(catalog.first_seq), index.count
-            while low < high:
-                middle = (low + high) // 2
-                if _time_at(block, index, middle) < time_ns:
-                    low = middle + 1
-                else:
-                    high = middle
+            low = _position_at(block, index, index.position_from(catalog.first_seq), time_ns)
             found = catalog.next_live(index.seq(low)) if low < index.count else None
             if found is not None:
                 return found
@@ -233,6 +263,15 @@ class Queries:
             filter.memo.extend(bytes(table.slot_limit + table.slot_limit // 8 - len(filter.memo)))
         return filter.memo
 
+    def _own_bounds(self, filter: Filter, index: BlockIndex) -> tuple[int, int] | None:
+        """Where one subject lies in a block, if the block knows: in no place (1, 0) when it is not there."""
+        table = index.table
+        if table is self.catalog.table or filter.subjects.literal is None:
+            return None
+        for slot in table.match(filter.subjects):
+            return table.first(slot), table.last(slot)
+        return 1, 0
+
     def _next_in_block(self, filter: Filter, block: MsgBlock, start: int) -> int | None:
         if filter.subjects.is_all:
             return block.next_live(start)
@@ -240,6 +279,11 @@ class Queries:
         if seq is None:
             return None
         index = self.catalog.index(block)
+        bounds = self._own_bounds(filter, index)
+        if bounds is not None:
+            seq = max(seq, bounds[0])
+            if seq > bounds[1]:
+                return None
         memo = self._memo(filter, index)
         while seq is not None:
             place = find_match(index.table, filter.subjects, index.ids, index.position_from(seq), index.count, memo)
@@ -256,6 +300,11 @@ class Queries:
         if seq is None:
             return None
         index = self.catalog.index(block)
+        bounds = self._own_bounds(filter, index)
+        if bounds is not None:
+            seq = min(seq, bounds[1])
+            if seq < bounds[0]:
+                return None
         memo = self._memo(filter, index)
         while seq is not None:
             stop = index.position_from(seq + 1)
@@ -268,9 +317,13 @@ class Queries:
                 return found
         return None
 
-    def _last_reaches(self, slot: int, start: int) -> bool:
-        table = self.catalog.table
-        return table.last(slot) >= start and self.last_of(slot) >= start
+    def _count_last_from(self, filter: Filter, start: int) -> int:
+        """Matching subjects whose last message lies at or after `start`."""
+        is_first = start <= self.catalog.first_seq
+        if is_first and filter.subjects.is_all:
+            return len(self.catalog.table)
+        count, unsure = self.catalog.table.match_last_from(filter.subjects, start)
+        return count + (len(unsure) if is_first else sum(self.last_of(slot) >= start for slot in unsure))
 
     def _live_from(self, block: MsgBlock, start: int) -> int:
         if start <= block.first_seq:
@@ -279,15 +332,8 @@ class Queries:
 
     def _count_from(self, filter: Filter, start: int) -> int:
         """Matching live messages at or after `start`."""
-        catalog, table = self.catalog, self.catalog.table
-        total = whole = 0
-        cut = False
-        for slot in table.match(filter.subjects):
-            total += table.count(slot)
-            if table.first(slot) >= start:
-                whole += table.count(slot)
-            elif table.last(slot) >= start:
-                cut = True
+        catalog = self.catalog
+        total, whole, cut = catalog.table.match_from(filter.subjects, start)
         if not cut:
             return whole
         place = catalog.place(start)
@@ -305,13 +351,73 @@ class Queries:
         is_own = index.table is not self.catalog.table
         if is_whole and is_own and index.table.total == block.message_count:  # nothing was removed since it was sealed
             return index.table.match_total(filter.subjects)
-        memo = self._memo(filter, index)
-        return sum(
-            count_matches(
-                index.table, filter.subjects, index.ids, index.position_from(low), index.position_from(high + 1), memo
-            )
-            for low, high in block.live_runs(first, last)
+        memo, (starts, ends) = self._memo(filter, index), block.gone.arrays
+        return count_live(
+            index.table,
+            filter.subjects,
+            index.ids,
+            index.count,
+            index.seqs,
+            index.base_seq,
+            first,
+            last,
+            starts,
+            ends,
+            memo,
         )
+
+
+def _time_before_ns(block: MsgBlock) -> int:
+    return block.header.last_time_ns
+
+
+def _position_at(block: MsgBlock, index: BlockIndex, low: int, time_ns: int) -> int:
+    """The first message from position `low` on that was stored at or after a time; times ascend."""
+
+    def stored_ns(position: int) -> int:
+        return _time_at(block, index, position)
+
+    low, high = _bracket(block, low, index.count, time_ns, stored_ns)
+    coarse = range(low, high, _AT_ONCE_COUNT)
+    place = bisect_left(coarse, time_ns, key=stored_ns)
+    high = coarse[place] if place < len(coarse) else high
+    low = coarse[place - 1] + 1 if place else low
+    found = _bisect_at_once(block, index, low, high, time_ns) if low < high else low
+    return found if found >= 0 else low + bisect_left(range(low, high), time_ns, key=stored_ns)
+
+
+def _bracket(block: MsgBlock, low: int, high: int, time_ns: int, stored_ns: Callable[[int], int]) -> tuple[int, int]:
+    """Narrow down low..high by a guess, as if messages came at an even pace, and growing steps away from it."""
+    span_ns, step = block.time_ns_max - block.time_ns_min, _STEP_MIN
+    if high - low <= step or not 0 < time_ns - block.time_ns_min <= span_ns:
+        return low, high
+    guess = low + (high - 1 - low) * (time_ns - block.time_ns_min) // span_ns
+    if stored_ns(guess) < time_ns:
+        low = guess + 1
+        while low + step < high and stored_ns(low + step) < time_ns:
+            low, step = low + step + 1, step * _STEP_GROWTH
+        return low, min(high, low + step)
+    high = guess
+    while high - step > low and stored_ns(high - step) >= time_ns:
+        high, step = high - step, step * _STEP_GROWTH
+    return max(low, high - step), high
+
+
+def _bisect_at_once(block: MsgBlock, index: BlockIndex, low: int, high: int, time_ns: int) -> int:
+    """The first of positions low..high-1 stored at or after a time, else `high`, by one read; -1: go slowly instead."""
+    start, end = index.offsets[low], index.end(high - 1, block.body_size)
+    if end - start > _AT_ONCE_SIZE_MAX:
+        return -1
+
+    def stored_ns(position: int) -> int:
+        at = index.offsets[position] - start
+        return decode(data, at, index.end(position, block.body_size) - start, block.seed)[0].time_ns
+
+    try:
+        data = block.read(start, end)
+        return low + bisect_left(range(low, high), time_ns, key=stored_ns) if len(data) == end - start else -1
+    except (BadRecord, CorruptBlock):
+        return -1
 
 
 def _time_at(block: MsgBlock, index: BlockIndex, position: int) -> int:

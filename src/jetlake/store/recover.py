@@ -53,6 +53,7 @@ def recover(store: FileStore, first_seq: int) -> None:
     _tidy(store, names)
     checkpoint = read_checkpoint(store.files, store.directory)
     parts = _open_blocks(store)
+    store.scratch = None
     if checkpoint is not None and checkpoint.truncate_seq is not None:
         parts = _cut_parts(store, parts, checkpoint)
         if not parts:
@@ -101,7 +102,7 @@ def outward_groups(store: FileStore, block: MsgBlock) -> Iterable[RemovalGroup]:
 
 def rebuild_sidecar(store: FileStore, block: MsgBlock, file: BlockFile) -> Sidecar:
     """Scan a sealed block and write its sidecar anew."""
-    body = read_body(file)
+    body = read_body(file, store.scratch)
     sizes = (store.size_fixed, store.size_headers)
     scanned = scan_block(block, file, body, SubjectTable(), sizes)
     assert block.index is not None

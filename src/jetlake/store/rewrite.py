@@ -171,7 +171,7 @@ def _live_records(block: MsgBlock, body: Body, found: Scan, last_seq: int) -> It
     starts = sorted([*found.offsets, *found.others, *(offset for offset, _ in found.damage), found.end])
     for offset, seq in zip(found.offsets, found.seqs, strict=True):
         if seq <= last_seq and block.is_live(seq):
-            yield body.data[offset : starts[bisect_right(starts, offset)]]
+            yield bytes(body.data[offset : starts[bisect_right(starts, offset)]])
 
 
 def _encode_file(

@@ -162,6 +162,11 @@ class SequenceSet:
         """Bytes of memory that the ranges take."""
         return (len(self._starts) + len(self._ends)) * self._starts.itemsize
 
+    @property
+    def arrays(self) -> tuple[array[int], array[int]]:
+        """The first and the last sequences of all ranges, for kernels to read: the set's own arrays, not copies."""
+        return self._starts, self._ends
+
     def ranges(self) -> Iterator[tuple[int, int]]:
         """Every range, ascending."""
         return zip(self._starts, self._ends, strict=True)

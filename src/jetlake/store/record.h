@@ -1,0 +1,137 @@
+/* Records at the level of C, inlined into the kernels. `format.py` has the layout; a test compares the numbers here with
+   the ones there, and `_record_c.pyx` with its Python twin. */
+#ifndef JETLAKE_RECORD_H
+#define JETLAKE_RECORD_H
+
+#include "xxh64.h"
+
+enum {
+    JL_SKIP = 0x02,
+    JL_ERASED = 0x04,
+    JL_EXPIRES = 0x10,
+    JL_MSG_ID = 0x20,
+    JL_NOT_MESSAGE = 0x0F,
+    JL_UNKNOWN_FLAGS = 0xC0,
+    JL_TRAILER_SIZE = 24,
+    JL_SUBJECT_SIZE_MAX = 65535,
+    JL_HEADERS_SIZE_MAX = 64 * 1024 * 1024,
+    JL_PAYLOAD_SIZE_MAX = 256 * 1024 * 1024
+};
+
+typedef struct {
+    uint8_t flags;
+    uint32_t subject_size, headers_size, payload_size;
+    uint64_t subject_start, headers_start, payload_start, end;
+    uint64_t seq;
+    int64_t time_ns, expires_ns;
+} jl_parts;
+
+/* Read a size at *offset and step over it. */
+static inline int jl_get_size(const unsigned char *data, uint64_t *offset, uint64_t end, uint32_t size_max,
+                              uint32_t *out) {
+    uint64_t at = *offset, size = 0;
+    int shift = 0;
+    unsigned char byte;
+    do {
+        if (at >= end || shift > 28) return 0;
+        byte = data[at++];
+        size |= (uint64_t)(byte & 0x7F) << shift;
+        shift += 7;
+    } while (byte >= 0x80);
+    *out = (uint32_t)size;
+    *offset = at;
+    return size <= size_max;
+}
+
+static inline unsigned char *jl_put_size(unsigned char *out, uint32_t size) {
+    for (; size >= 0x80; size >>= 7) *out++ = (unsigned char)(size | 0x80);
+    *out++ = (unsigned char)size;
+    return out;
+}
+
+static inline uint32_t jl_varint_size(uint32_t value) {
+    uint32_t size = 1;
+    for (; value >= 0x80; value >>= 7) size++;
+    return size;
+}
+
+/* As `format.size_check`. */
+static inline uint16_t jl_size_check(uint8_t flags, uint32_t subject_size, uint32_t headers_size,
+                                     uint32_t payload_size, uint64_t seed) {
+    uint64_t mixed = ((uint64_t)flags | (uint64_t)subject_size << 8 | (uint64_t)headers_size << 24) ^ seed;
+    mixed = (mixed * JL_P1) ^ payload_size;
+    mixed = (mixed ^ (mixed >> 29)) * JL_P2;
+    return (uint16_t)(mixed >> 48);
+}
+
+/* Find the parts of the record at `start`; 0 when they do not all lie before `end`, or their sizes are not sound.
+   `is_expected` where a record is known to start: then its checksum will tell, and the check of sizes can be spared. */
+static inline int jl_parse(const unsigned char *data, uint64_t start, uint64_t end, uint64_t seed, int is_expected,
+                           jl_parts *out) {
+    uint64_t at = start + 1, size;
+    if (start >= end) return 0;
+    out->flags = data[start];
+    if (out->flags & JL_UNKNOWN_FLAGS) return 0;
+    if (!jl_get_size(data, &at, end, JL_SUBJECT_SIZE_MAX, &out->subject_size) ||
+        !jl_get_size(data, &at, end, JL_HEADERS_SIZE_MAX, &out->headers_size) ||
+        !jl_get_size(data, &at, end, JL_PAYLOAD_SIZE_MAX, &out->payload_size) || end - at < 2)
+        return 0;
+    if (!is_expected && (data[at] | (uint16_t)data[at + 1] << 8) !=
+        jl_size_check(out->flags, out->subject_size, out->headers_size, out->payload_size, seed))
+        return 0;
+    at += 2;
+    size = (uint64_t)out->subject_size + out->headers_size + out->payload_size + JL_TRAILER_SIZE;
+    if (out->flags & JL_EXPIRES) size += 8;
+    if (size > end - at) return 0;
+    out->subject_start = at;
+    out->headers_start = at + out->subject_size;
+    out->payload_start = out->headers_start + out->headers_size;
+    out->end = at + size;
+    out->expires_ns = out->flags & JL_EXPIRES ? (int64_t)jl_load64(data + out->end - 32) : 0;
+    out->seq = jl_load64(data + out->end - 24);
+    out->time_ns = (int64_t)jl_load64(data + out->end - 16);
+    return 1;
+}
+
+/* Does the checksum match? */
+static inline int jl_is_sound(const unsigned char *data, uint64_t start, const jl_parts *parts, uint64_t seed) {
+    return jl_xxh64(data + start, parts->end - 8 - start, seed) == jl_load64(data + parts->end - 8);
+}
+
+/* How many bytes a record takes. */
+static inline uint64_t jl_record_size(uint32_t subject_size, uint32_t headers_size, uint32_t payload_size,
+                                      int expires) {
+    return 3 + JL_TRAILER_SIZE + (expires ? 8 : 0) + (uint64_t)jl_varint_size(subject_size) + subject_size +
+           jl_varint_size(headers_size) + headers_size + jl_varint_size(payload_size) + payload_size;
+}
+
+static inline unsigned char *jl_put_part(unsigned char *out, const unsigned char *part, uint32_t size) {
+    if (size) memcpy(out, part, size); /* an empty part may have no address */
+    return out + size;
+}
+
+/* Write a record, for which `jl_record_size` bytes must be there; how many it took. */
+static inline uint64_t jl_put(unsigned char *out, uint8_t flags, const unsigned char *subject, uint32_t subject_size,
+                              const unsigned char *headers, uint32_t headers_size, const unsigned char *payload,
+                              uint32_t payload_size, uint64_t seq, int64_t time_ns, int64_t expires_ns,
+                              uint64_t seed) {
+    unsigned char *at = out;
+    uint16_t check = jl_size_check(flags, subject_size, headers_size, payload_size, seed);
+    *at++ = flags;
+    at = jl_put_size(jl_put_size(jl_put_size(at, subject_size), headers_size), payload_size);
+    *at++ = (unsigned char)check;
+    *at++ = (unsigned char)(check >> 8);
+    at = jl_put_part(at, subject, subject_size);
+    at = jl_put_part(at, headers, headers_size);
+    at = jl_put_part(at, payload, payload_size);
+    if (flags & JL_EXPIRES) {
+        jl_store64(at, (uint64_t)expires_ns);
+        at += 8;
+    }
+    jl_store64(at, seq);
+    jl_store64(at + 8, (uint64_t)time_ns);
+    jl_store64(at + 16, jl_xxh64(out, (size_t)(at + 16 - out), seed));
+    return (uint64_t)(at + 24 - out);
+}
+
+#endif
