@@ -1,0 +1,1 @@
+from jetlake.wire._tokenize_py import *
