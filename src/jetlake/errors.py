@@ -13,7 +13,10 @@ JetLakeError
 ├── BadRequest              an argument that no store can take (a ValueError too)
 │   ├── BadSubject
 │   └── MessageTooLarge
-└── MessageNotFound         no message at that sequence or subject (a LookupError too)
+├── MessageNotFound         no message at that sequence or subject (a LookupError too)
+├── ProtocolError           the peer broke the NATS protocol           (wire.protocol)
+├── ConfigError             a configuration file or flag is wrong      (config.value)
+└── BadTransform, BadNkey, BcryptMissing                               (broker)
 
 Errors carry fields, and build their message from them: what was expected, what was found, where.
 """

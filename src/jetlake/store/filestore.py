@@ -208,7 +208,8 @@ class FileStore(BlockStore):
             self._synced_at_ns = self.clock()
         if commit.sync or self.options.sync != "always":
             self.durable_seq = commit.last_seq
-        self._rewrite_sparse()
+        if self._sparse:
+            self._rewrite_sparse()
         return self.durable_seq
 
     def fail_commit(self, error: BaseException) -> None:
