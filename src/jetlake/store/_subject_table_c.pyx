@@ -15,12 +15,12 @@ from cpython cimport array
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.long cimport PyLong_CheckExact
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcpy
 
 from jetlake.store._subject_arena cimport ADDRESS_BITS, arena_clear, arena_give, arena_take
 from jetlake.store._subject_entry cimport FREE, IN_TAIL, TAG_BITS, Entry, entry_of, subject_of
 from jetlake.store._subject_filter_c cimport Pattern
-from jetlake.store._subject_hash cimport hash_text
+from jetlake.store._subject_hash cimport hash_text, same_text
 from jetlake.store._subject_order cimport order_bound, order_clear, order_push, order_reserve, order_update
 
 import os
@@ -123,7 +123,7 @@ cdef class SubjectTable:
 
     cdef bint holds_c(self, unsigned int slot, const unsigned char* subject, Py_ssize_t size) noexcept nogil:
         cdef Entry* entry = self._at(slot)
-        return entry != NULL and entry.size == size and memcmp(subject_of(entry), subject, size) == 0
+        return entry != NULL and entry.size == size and same_text(subject_of(entry), subject, size)
 
     cdef void add_c(self, unsigned int slot, unsigned long long seq) noexcept nogil:
         self._add(self._at(slot), seq)
@@ -188,7 +188,7 @@ cdef class SubjectTable:
                 return NULL
             if (bucket ^ hash) >> ADDRESS_BITS == 0:
                 entry = entry_in(bucket)
-                if entry.size == size and memcmp(subject_of(entry), subject, size) == 0:
+                if entry.size == size and same_text(subject_of(entry), subject, size):
                     return entry
             at = (at + 1) & self.mask
 
