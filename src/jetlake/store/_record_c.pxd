@@ -24,6 +24,9 @@ cdef extern from "jetlake/store/record.h" nogil:
     uint64_t load64 "jl_load64"(const uint8_t* data)
     bint parse "jl_parse"(const uint8_t* data, uint64_t start, uint64_t end, uint64_t seed, bint is_expected, Parts* out)
     bint is_sound "jl_is_sound"(const uint8_t* data, uint64_t start, const Parts* parts, uint64_t seed)
+    uint32_t sound_run "jl_sound_run"(const uint8_t* data, uint64_t offset, uint64_t end, uint64_t seed,
+                                      uint64_t prev_seq, uint64_t seq_max, uint64_t span_max, Parts* out,
+                                      uint32_t count_max)
     uint64_t record_size "jl_record_size"(uint32_t subject_size, uint32_t headers_size, uint32_t payload_size,
                                           bint expires)
     uint64_t put "jl_put"(uint8_t* out, uint8_t flags, const uint8_t* subject, uint32_t subject_size,

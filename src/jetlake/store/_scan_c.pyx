@@ -6,13 +6,16 @@ from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 from array import array as make_array
 
 from jetlake.store import format
-from jetlake.store._record_c cimport ERASED, EXPIRES, NOT_MESSAGE, SKIP, Parts, is_sound, load64, parse
+from jetlake.store._record_c cimport ERASED, EXPIRES, NOT_MESSAGE, SKIP, Parts, is_sound, load64, parse, sound_run
 from jetlake.store._scan_py import Scan
 from jetlake.store._subject_table_c cimport SubjectTable
 
 cdef uint64_t SEQ_MAX = format.SEQ_MAX
 cdef uint64_t SPAN_MAX = format.BLOCK_SEQ_SPAN_MAX
 cdef uint64_t RECORD_SIZE_MIN = format.RECORD_SIZE_MIN
+
+cdef enum:
+    RUN_MAX = 16
 
 cdef array.array _U32 = make_array("I")
 cdef array.array _U64 = make_array("Q")
@@ -73,38 +76,48 @@ def scan(data, Py_ssize_t start, Py_ssize_t end, uint64_t seed, uint64_t prev_se
     cdef Py_ssize_t count = 0
     cdef uint64_t offset = start, sound_end = start, stop = end, last_seq = 0, last_hash = 0, size = 0
     cdef int64_t slot, time_ns_min = 2**63 - 1, time_ns_max = -2**63
-    cdef Parts parts
+    cdef Parts[RUN_MAX] run
+    cdef Parts* parts = &run[0]
+    cdef uint32_t run_count, i
     others, expiring, damage = [], [], []
     while offset < stop:
-        if not (parse(base, offset, stop, seed, offset == sound_end, &parts) and _follows(base, &parts, prev_seq, &last_seq)
-                and is_sound(base, offset, &parts, seed)):
-            offset += 1
-            continue
-        if offset > sound_end:
-            damage.append((sound_end, offset - sound_end))
-        if not parts.flags & NOT_MESSAGE:
-            slot = table.intern_c(base + parts.subject_start, parts.subject_size)
+        run_count = 0
+        if offset == sound_end:
+            run_count = sound_run(base, offset, stop, seed, prev_seq, SEQ_MAX, SPAN_MAX, parts, RUN_MAX)
+        if run_count == 0:  # something else than a sound message: one record at a time
+            if not (parse(base, offset, stop, seed, offset == sound_end, parts)
+                    and _follows(base, parts, prev_seq, &last_seq) and is_sound(base, offset, parts, seed)):
+                offset += 1
+                continue
+            if offset > sound_end:
+                damage.append((sound_end, offset - sound_end))
+            if parts.flags & NOT_MESSAGE:
+                others.append(offset)
+                prev_seq = last_seq
+                offset = sound_end = parts.end
+                last_hash = load64(base + offset - 8)
+                continue
+            run_count = 1
+        for i in range(run_count):
+            slot = table.intern_c(base + run[i].subject_start, run[i].subject_size)
             if slot < 0:
                 raise MemoryError
-            table._add(table.recent, parts.seq)
+            table._add(table.recent, run[i].seq)
             offset_out[count] = <uint32_t>offset
             id_out[count] = <uint32_t>slot
-            seq_out[count] = parts.seq
+            seq_out[count] = run[i].seq
             count += 1
-            size += size_fixed + parts.subject_size + parts.payload_size
-            if parts.headers_size:
-                size += size_headers + parts.headers_size
-            if parts.time_ns < time_ns_min:
-                time_ns_min = parts.time_ns
-            if parts.time_ns > time_ns_max:
-                time_ns_max = parts.time_ns
-            if parts.flags & EXPIRES:
-                expiring.append((parts.seq, parts.expires_ns))
-        else:
-            others.append(offset)
-        prev_seq = last_seq
-        last_hash = load64(base + parts.end - 8)
-        offset = sound_end = parts.end
+            size += size_fixed + run[i].subject_size + run[i].payload_size
+            if run[i].headers_size:
+                size += size_headers + run[i].headers_size
+            time_ns_min = min(time_ns_min, run[i].time_ns)
+            time_ns_max = max(time_ns_max, run[i].time_ns)
+            if run[i].flags & EXPIRES:
+                expiring.append((run[i].seq, run[i].expires_ns))
+            offset = run[i].end
+        prev_seq = run[run_count - 1].seq
+        sound_end = offset
+        last_hash = load64(base + offset - 8)
     for column in (offsets, ids, seqs):
         array.resize(column, count)  # gives back the room that was not needed
     return Scan(offsets, ids, seqs, others, expiring, damage, sound_end, prev_seq, last_hash, size, time_ns_min,

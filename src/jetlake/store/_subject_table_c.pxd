@@ -50,7 +50,6 @@ cdef class SubjectTable:
     cdef Entry* _at(self, uint32_t slot) noexcept nogil
     cdef Entry* _create(self, const unsigned char* subject, Py_ssize_t size, uint64_t hash) noexcept nogil
     cdef void _add(self, Entry* entry, uint64_t seq) noexcept nogil
-    cdef Entry* _lookup(self, const unsigned char* subject, Py_ssize_t size, uint64_t hash) noexcept nogil
     cdef bint _reserve(self) noexcept nogil
     cdef bint _grow_buckets(self) noexcept nogil
     cdef void _put_bucket(self, Entry* entry, uint64_t hash) noexcept nogil

@@ -92,6 +92,25 @@ cdef inline bint last_is_from(
     return True
 
 
+cdef inline Entry* _lookup(SubjectTable table, const unsigned char* subject, Py_ssize_t size,
+                           uint64_t hash) noexcept nogil:
+    """The entry of this subject, or NULL."""
+    cdef uint32_t at = hash & table.mask
+    cdef uint64_t bucket
+    cdef Entry* entry
+    if table.buckets == NULL:
+        return NULL
+    while True:
+        bucket = table.buckets[at]
+        if bucket == 0:
+            return NULL
+        if (bucket ^ hash) >> ADDRESS_BITS == 0:
+            entry = entry_in(bucket)
+            if entry.size == size and same_text(subject_of(entry), subject, size):
+                return entry
+        at = (at + 1) & table.mask
+
+
 @cython.final
 cdef class SubjectTable:
     """Subjects, their slots and their counters."""
@@ -107,7 +126,7 @@ cdef class SubjectTable:
         if size < 1 or size > SIZE_MAX:
             return -1
         hash = hash_of(subject, size)
-        entry = self._lookup(subject, size, hash)
+        entry = _lookup(self, subject, size, hash)
         if entry == NULL:
             entry = self._create(subject, size, hash)
             if entry == NULL:
@@ -118,7 +137,7 @@ cdef class SubjectTable:
     cdef int64_t find_c(self, const unsigned char* subject, Py_ssize_t size) noexcept nogil:
         cdef Entry* entry = NULL
         if 1 <= size <= SIZE_MAX:
-            entry = self._lookup(subject, size, hash_of(subject, size))
+            entry = _lookup(self, subject, size, hash_of(subject, size))
         return entry.slot if entry != NULL and entry.count else -1
 
     cdef bint holds_c(self, unsigned int slot, const unsigned char* subject, Py_ssize_t size) noexcept nogil:
@@ -174,23 +193,6 @@ cdef class SubjectTable:
         self._put_bucket(entry, hash)
         self.used_count += 1
         return entry
-
-    cdef Entry* _lookup(self, const unsigned char* subject, Py_ssize_t size, uint64_t hash) noexcept nogil:
-        """The entry of this subject, or NULL."""
-        cdef uint32_t at = hash & self.mask
-        cdef uint64_t bucket
-        cdef Entry* entry
-        if self.buckets == NULL:
-            return NULL
-        while True:
-            bucket = self.buckets[at]
-            if bucket == 0:
-                return NULL
-            if (bucket ^ hash) >> ADDRESS_BITS == 0:
-                entry = entry_in(bucket)
-                if entry.size == size and same_text(subject_of(entry), subject, size):
-                    return entry
-            at = (at + 1) & self.mask
 
     cdef bint _reserve(self) noexcept nogil:
         """Make room for one more entry everywhere, or return False and change nothing that matters."""

@@ -98,6 +98,22 @@ static inline int jl_is_sound(const unsigned char *data, uint64_t start, const j
     return jl_xxh64(data + start, parts->end - 8 - start, seed) == jl_load64(data + parts->end - 8);
 }
 
+/* Parse and verify messages one after the other, as long as they are sound and their sequences ascend; how many. In a
+   loop of its own, so that the processor works on several at once. */
+static inline uint32_t jl_sound_run(const unsigned char *data, uint64_t offset, uint64_t end, uint64_t seed,
+                                    uint64_t prev_seq, uint64_t seq_max, uint64_t span_max, jl_parts *out,
+                                    uint32_t count_max) {
+    uint32_t count = 0;
+    for (; count < count_max && jl_parse(data, offset, end, seed, 1, out); count++, out++) {
+        if (out->flags & JL_NOT_MESSAGE || !out->subject_size || out->seq <= prev_seq || out->seq > seq_max ||
+            out->seq - prev_seq > span_max || !jl_is_sound(data, offset, out, seed))
+            break;
+        prev_seq = out->seq;
+        offset = out->end;
+    }
+    return count;
+}
+
 /* How many bytes a record takes. */
 static inline uint64_t jl_record_size(uint32_t subject_size, uint32_t headers_size, uint32_t payload_size,
                                       int expires) {
