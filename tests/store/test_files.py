@@ -44,8 +44,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "os":
         return Place(OS_FILES, str(tmp_path))
     files = MemFiles()
-    files.make_dirs("/root/dir")
-    return Place(files, "/root/dir")
+    files.make_dirs("/base/dir")
+    return Place(files, "/base/dir")
 
 
 @pytest.fixture

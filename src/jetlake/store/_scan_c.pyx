@@ -72,7 +72,7 @@ def scan(data, Py_ssize_t start, Py_ssize_t end, uint64_t seed, uint64_t prev_se
     cdef uint64_t* seq_out = <uint64_t*>seqs.data.as_voidptr
     cdef Py_ssize_t count = 0
     cdef uint64_t offset = start, sound_end = start, stop = end, last_seq = 0, last_hash = 0, size = 0
-    cdef int64_t time_ns_min = 2**63 - 1, time_ns_max = -2**63
+    cdef int64_t time_ns_min = 2**63 - 1, time_ns_max = -(2**63 - 1) - 1
     cdef Parts[RUN_MAX] run
     cdef Parts* parts = &run[0]
     cdef uint32_t run_count, i

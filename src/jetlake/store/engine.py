@@ -7,6 +7,7 @@ new.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from array import array
 from collections.abc import Iterator, Sequence
 
@@ -405,21 +406,21 @@ class BlockStore(Retention):
 
     # What memory and disk do differently
 
+    @abstractmethod
     def commit(self) -> int:
         """Make everything so far as durable as configured; the last sequence that is."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _rotate(self) -> None:
         """Seal the active block and start the next."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _erase(self, seq: int) -> None:
         """Remove one live message so that its bytes cannot be had again."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _truncate(self, seq: int) -> None:
         """Undo everything after a sequence below the last."""
-        raise NotImplementedError
 
 
 def _message(record: Record) -> StoredMsg:

@@ -378,10 +378,8 @@ class FileStore(BlockStore):
 
     # Rewriting
 
-    def _remove(self, seq: int) -> None:
-        super()._remove(seq)
-        block = self.catalog.block_of(seq)
-        if block is not None and block.sealed and _is_sparse(block):
+    def _thinned(self, block: MsgBlock) -> None:
+        if _is_sparse(block):
             self._sparse.add(block.id)
 
     def _rewrite_sparse(self) -> None:
@@ -444,12 +442,11 @@ class FileStore(BlockStore):
         """Remove the message of an ERASE tombstone that is on record, and overwrite it."""
         catalog, seq = self.catalog, group.seqs.first
         record = catalog.record(seq)
-        self._leave(block, seq, record.subject, self._size(record.subject, record.headers, record.payload))
+        slot = catalog.table.find(record.subject)
+        self._leave(block, seq, slot, self._size(record.subject, record.headers, record.payload))
         self.erase_gone(block, group, record.time_ns)
         if seq == catalog.first_seq:
-            following = catalog.next_live(seq) if catalog.table.total else None
-            catalog.first_seq = catalog.last_seq + 1 if following is None else following
-            self._drop_front()
+            self._advance_first(seq)
         elif block.sealed and not block.message_count:
             self._drop_middle(block)
 
@@ -478,7 +475,7 @@ class FileStore(BlockStore):
         index = self.catalog.index(block)
         position = index.position(seq)
         subject, size = index.table.subject(index.ids[position]), self._damaged_size(block, index, position)
-        self._leave(block, seq, subject, size)
+        self._leave(block, seq, self.catalog.table.find(subject), size)
         block.lost.add(seq)
         self.catalog.lost.add(seq)
         self.damage.append(f"{block.path}: lost sequence {seq}")

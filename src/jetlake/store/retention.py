@@ -7,6 +7,7 @@ in a removal group, which becomes a tombstone record at the next commit. A block
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import islice
@@ -19,6 +20,7 @@ from jetlake.store.catalog import Catalog
 from jetlake.store.expiry import Expiry
 from jetlake.store.format import Buffer
 from jetlake.store.queries import Queries
+from jetlake.store.record import BadRecord
 from jetlake.store.removal import RemovalGroup
 from jetlake.store.scan import uncount
 from jetlake.store.sequence_set import SequenceSet
@@ -28,7 +30,7 @@ _UNBOUNDED = 2**63 - 1
 _EVICT_STEP_SIZE = 1024 * 1024
 
 
-class Retention:
+class Retention(ABC):
     """The part of a store that lets go of messages."""
 
     # What JetStream counts for a message beside its subject and payload, and beside its headers if it has any.
@@ -123,12 +125,16 @@ class Retention:
 
     def _gone_from_front(self, block: MsgBlock, first: int, last: int, size: int) -> None:
         """Messages first..last, the oldest of the stream, have left the table."""
-        catalog = self.catalog
         block.gone.add_range(first, last)
         block.size -= size
-        catalog.size -= size
+        self.catalog.size -= size
         self.expiry.forget_range(first, last)
-        following = catalog.next_live(last + 1) if catalog.table.total else None
+        self._advance_first(last + 1)
+
+    def _advance_first(self, seq: int) -> None:
+        """Everything below a sequence is gone: find the first message, and let go of blocks before it."""
+        catalog = self.catalog
+        following = catalog.next_live(seq) if catalog.table.total else None
         catalog.first_seq = catalog.last_seq + 1 if following is None else following
         catalog.lost.remove_range(0, catalog.first_seq - 1)
         self._drop_front()
@@ -145,15 +151,16 @@ class Retention:
     def _remove(self, seq: int) -> None:
         """Remove one live message."""
         catalog = self.catalog
-        if seq == catalog.first_seq:
-            self._evict(count=1)
-            return
         block = catalog.block_of(seq)
         assert block is not None
         index = catalog.index(block)
         position = index.position(seq)
-        subject, size = index.table.subject(index.ids[position]), self._message_size(seq)
-        self._leave(block, seq, subject, size)
+        slot, size = index.ids[position], self._size_at(block, index, position)
+        subject = index.table.subject(slot)
+        self._leave(block, seq, slot if index.table is catalog.table else catalog.table.find(subject), size)
+        if seq == catalog.first_seq:
+            self._advance_first(seq + 1)
+            return
         group = self.removals.get(block.id)
         if group is None:
             group = RemovalGroup(block.id, block.header.generation, SequenceSet())
@@ -163,16 +170,15 @@ class Retention:
         group.subjects[subject] = (messages + 1, total + size)
         if block.sealed and not block.message_count:
             self._drop_middle(block)
+        elif block.sealed:
+            self._thinned(block)
 
-    def _leave(self, block: MsgBlock, seq: int, subject: bytes, size: int) -> None:
+    def _leave(self, block: MsgBlock, seq: int, slot: int, size: int) -> None:
         """A message leaves the counters."""
-        catalog = self.catalog
-        slot = catalog.table.find(subject)
-        assert slot >= 0
-        catalog.table.remove(slot, seq)
+        self.catalog.table.remove(slot, seq)
         block.gone.add(seq)
         block.size -= size
-        catalog.size -= size
+        self.catalog.size -= size
         self.expiry.forget(seq)
 
     def _drop_middle(self, block: MsgBlock) -> None:
@@ -221,14 +227,18 @@ class Retention:
         return purged
 
     def _message_size(self, seq: int) -> int:
-        """How large JetStream counts the message at a sequence; as near as can be told when it is damaged."""
+        """How large JetStream counts the message at a sequence."""
+        block = self.catalog.block_of(seq)
+        assert block is not None
+        index = self.catalog.index(block)
+        return self._size_at(block, index, index.position(seq))
+
+    def _size_at(self, block: MsgBlock, index: BlockIndex, position: int) -> int:
+        """The same for a message whose place is known; as near as can be told when it is damaged."""
         try:
-            record = self.catalog.record(seq)
-        except CorruptBlock:
-            block = self.catalog.block_of(seq)
-            assert block is not None
-            index = self.catalog.index(block)
-            return self._damaged_size(block, index, index.position(seq))
+            record = block.record(index, position)
+        except (BadRecord, CorruptBlock):
+            return self._damaged_size(block, index, position)
         return self._size(record.subject, record.headers, record.payload)
 
     def _damaged_size(self, block: MsgBlock, index: BlockIndex, position: int) -> int:
@@ -244,20 +254,23 @@ class Retention:
 
     # What the rest of the store does
 
+    @abstractmethod
     def _put(
         self, seq: int, time_ns: int, subject: bytes, headers: Buffer, payload: Buffer, expires_ns: int, flags: int
     ) -> None:
         """Store one message and let the limits have their say."""
-        raise NotImplementedError
 
+    @abstractmethod
     def add_block(self, block_id: int) -> None:
         """Start a new block at the next sequence and write to it from now on."""
-        raise NotImplementedError
 
-    def _note_dropped_middle(self, block: MsgBlock) -> None:
+    def _thinned(self, block: MsgBlock) -> None:  # noqa: B027  not everybody needs to know
+        """A sealed block has one message less."""
+
+    def _note_dropped_middle(self, block: MsgBlock) -> None:  # noqa: B027
         """A block between others is about to go: remember that its sequences are."""
 
-    def _dropped(self, block: MsgBlock) -> None:
+    def _dropped(self, block: MsgBlock) -> None:  # noqa: B027
         """A block is no longer part of the stream."""
 
 
