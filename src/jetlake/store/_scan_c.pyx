@@ -1,7 +1,7 @@
 """Walk the records of a block, compiled. `_scan_py.py` is the reference."""
 
 from cpython cimport array
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
 
 from array import array as make_array
 
@@ -72,7 +72,7 @@ def scan(data, Py_ssize_t start, Py_ssize_t end, uint64_t seed, uint64_t prev_se
     cdef uint64_t* seq_out = <uint64_t*>seqs.data.as_voidptr
     cdef Py_ssize_t count = 0
     cdef uint64_t offset = start, sound_end = start, stop = end, last_seq = 0, last_hash = 0, size = 0
-    cdef int64_t time_ns_min = 2**63 - 1, time_ns_max = -(2**63 - 1) - 1
+    cdef int64_t time_ns_min = INT64_MAX, time_ns_max = INT64_MIN
     cdef Parts[RUN_MAX] run
     cdef Parts* parts = &run[0]
     cdef uint32_t run_count, i
