@@ -8,11 +8,14 @@ from array import array as make_array
 from jetlake.store import format
 from jetlake.store._record_c cimport ERASED, EXPIRES, NOT_MESSAGE, SKIP, Parts, is_sound, load64, parse, sound_run
 from jetlake.store._scan_py import Scan
-from jetlake.store._subject_table_c cimport RUN_MAX, SubjectTable
+from jetlake.store._subject_table_c cimport SubjectTable
 
 cdef uint64_t SEQ_MAX = format.SEQ_MAX
 cdef uint64_t SPAN_MAX = format.BLOCK_SEQ_SPAN_MAX
 cdef uint64_t RECORD_SIZE_MIN = format.RECORD_SIZE_MIN
+
+cdef enum:
+    RUN_MAX = 16
 
 cdef array.array _U32 = make_array("I")
 cdef array.array _U64 = make_array("Q")
@@ -72,12 +75,10 @@ def scan(data, Py_ssize_t start, Py_ssize_t end, uint64_t seed, uint64_t prev_se
     cdef uint64_t* seq_out = <uint64_t*>seqs.data.as_voidptr
     cdef Py_ssize_t count = 0
     cdef uint64_t offset = start, sound_end = start, stop = end, last_seq = 0, last_hash = 0, size = 0
-    cdef int64_t time_ns_min = INT64_MAX, time_ns_max = INT64_MIN
+    cdef int64_t slot, time_ns_min = INT64_MAX, time_ns_max = INT64_MIN
     cdef Parts[RUN_MAX] run
     cdef Parts* parts = &run[0]
     cdef uint32_t run_count, i
-    cdef (const uint8_t*)[RUN_MAX] subjects
-    cdef uint32_t[RUN_MAX] sizes
     others, expiring, damage = [], [], []
     while offset < stop:
         run_count = 0
@@ -98,12 +99,13 @@ def scan(data, Py_ssize_t start, Py_ssize_t end, uint64_t seed, uint64_t prev_se
                 continue
             run_count = 1
         for i in range(run_count):
-            subjects[i], sizes[i] = base + run[i].subject_start, run[i].subject_size
-            seq_out[count + i] = run[i].seq
-        if not table.count_run_c(subjects, sizes, seq_out + count, run_count, id_out + count):
-            raise MemoryError
-        for i in range(run_count):
+            slot = table.intern_c(base + run[i].subject_start, run[i].subject_size)
+            if slot < 0:
+                raise MemoryError
+            table._add(table.recent, run[i].seq)
             offset_out[count] = <uint32_t>offset
+            id_out[count] = <uint32_t>slot
+            seq_out[count] = run[i].seq
             count += 1
             size += size_fixed + run[i].subject_size + run[i].payload_size
             if run[i].headers_size:

@@ -11,7 +11,6 @@ from jetlake.store._subject_filter_c cimport SubjectFilter
 from jetlake.store._subject_order cimport Order
 
 cdef enum:
-    RUN_MAX = 16
     FIRST_STALE = 1
     LAST_STALE = 2
 
@@ -39,8 +38,6 @@ cdef class SubjectTable:
 
     # For other kernels. intern_c gives -1 without memory or for a bad size; find_c unless the count is above 0.
     cdef int64_t intern_c(self, const unsigned char* subject, Py_ssize_t size) noexcept nogil
-    cdef bint count_run_c(self, const unsigned char** subjects, const uint32_t* sizes, const uint64_t* seqs,
-                          uint32_t count, uint32_t* slots) noexcept nogil  # at most RUN_MAX; False: no memory, bad size
     cdef int64_t find_c(self, const unsigned char* subject, Py_ssize_t size) noexcept nogil
     # These take any number for a slot. live_c is NULL unless the count is above 0.
     cdef bint holds_c(self, unsigned int slot, const unsigned char* subject, Py_ssize_t size) noexcept nogil

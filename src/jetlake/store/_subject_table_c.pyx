@@ -134,31 +134,6 @@ cdef class SubjectTable:
         self.recent = entry
         return entry.slot
 
-    cdef bint count_run_c(self, const unsigned char** subjects, const uint32_t* sizes, const uint64_t* seqs,
-                          uint32_t count, uint32_t* slots) noexcept nogil:
-        """Intern and count several at once: their buckets are on the way while the hashes of others are made."""
-        cdef uint64_t[RUN_MAX] hashes
-        cdef uint32_t i
-        cdef Entry* entry
-        for i in range(count):
-            if sizes[i] < 1 or sizes[i] > SIZE_MAX:
-                return False
-            hashes[i] = hash_of(subjects[i], sizes[i])
-            if self.buckets != NULL:
-                prefetch(&self.buckets[hashes[i] & self.mask])
-        if self.buckets != NULL:
-            for i in range(count):
-                prefetch(entry_in(self.buckets[hashes[i] & self.mask]))
-        for i in range(count):
-            entry = _lookup(self, subjects[i], sizes[i], hashes[i])
-            if entry == NULL:
-                entry = self._create(subjects[i], sizes[i], hashes[i])
-                if entry == NULL:
-                    return False
-            slots[i] = entry.slot
-            self._add(entry, seqs[i])
-        return True
-
     cdef int64_t find_c(self, const unsigned char* subject, Py_ssize_t size) noexcept nogil:
         cdef Entry* entry = NULL
         if 1 <= size <= SIZE_MAX:
