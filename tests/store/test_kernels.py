@@ -26,6 +26,16 @@ FACES = {
     "scan": ["scan", "uncount"],
     "encode": ["encode_batch"],
     "summary": ["encode_subjects", "localize", "merge_subjects"],
+    "ranges": ["decode_ranges", "encode_ranges", "merge_ranges"],
+    "trim": [
+        "encode_losses",
+        "leave",
+        "locate",
+        "measure_at",
+        "message_size",
+        "oldest_in",
+        "oldest_known",
+    ],
     "subject_table": ["SubjectFilter", "SubjectTable", "count_matches", "find_match", "find_match_back"],
 }
 

@@ -1,40 +1,24 @@
-"""The `jetlake` command: one typer app; each command is a function in a module of its own.
+"""The entry point of the installed script `jetlake`.
 
-Results go to stdout, everything else to stderr.
+`serve` is run without the commands' framework, which takes longer to import than the server takes to start.
 """
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from jetlake import __version__
-from jetlake.cli.dump import dump
-from jetlake.cli.verify import verify
-
-app = typer.Typer(name="jetlake", no_args_is_help=True, add_completion=False)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"jetlake {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def jetlake(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
-    ] = False,
-) -> None:
-    """A JetStream server in Python whose streams are Spark tables."""
-
-
-for command in (verify, dump):
-    app.command()(command)
+import os
+import sys
 
 
 def main() -> None:
-    """Run the command line: the entry point of the installed script."""
+    """Run the command line."""
+    if sys.argv[1:2] == ["serve"]:
+        from jetlake.server.main import main as serve
+
+        sys.exit(serve(sys.argv[2:], dict(os.environ)))
+    from jetlake.cli.app import app
+
     app()
+
+
+if __name__ == "__main__":
+    main()

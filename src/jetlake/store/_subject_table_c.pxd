@@ -43,9 +43,10 @@ cdef class SubjectTable:
     cdef bint holds_c(self, unsigned int slot, const unsigned char* subject, Py_ssize_t size) noexcept nogil
     cdef unsigned long long count_c(self, unsigned int slot) noexcept nogil
     cdef Entry* live_c(self, unsigned int slot) noexcept nogil
-    # These trust their callers: the slot must be in use, and its count above 0 for remove_c, which gives what remains.
+    # These trust their callers: the slot must be in use, and its count above 0 to remove. remove_c gives what remains.
     cdef void add_c(self, unsigned int slot, unsigned long long seq) noexcept nogil
     cdef unsigned long long remove_c(self, unsigned int slot, unsigned long long seq) noexcept nogil
+    cdef void remove_first_c(self, unsigned int slot, unsigned long long seq) noexcept nogil
 
     cdef Entry* _at(self, uint32_t slot) noexcept nogil
     cdef Entry* _create(self, const unsigned char* subject, Py_ssize_t size, uint64_t hash) noexcept nogil

@@ -163,6 +163,12 @@ cdef class SubjectTable:
     cdef unsigned long long remove_c(self, unsigned int slot, unsigned long long seq) noexcept nogil:
         return self._remove(self._at(slot), seq, 1)
 
+    cdef void remove_first_c(self, unsigned int slot, unsigned long long seq) noexcept nogil:
+        cdef Entry* entry = self._at(slot)
+        if entry.count > 1:                     # whatever the bound was, it is not above this
+            entry.first = seq
+        self._remove(entry, seq, 1)
+
     cdef unsigned long long count_c(self, unsigned int slot) noexcept nogil:
         cdef Entry* entry = self._at(slot)
         return entry.count if entry != NULL else 0
@@ -354,6 +360,13 @@ cdef class SubjectTable:
         cdef Entry* entry = self._entry(slot)
         cdef uint64_t gone = checked_count(count, entry.count)
         return self._remove(entry, checked_seq(seq) if gone == 1 and seq else 0, gone)
+
+    def remove_first(self, slot, seq):
+        """Count a message less of which is known that no live one comes before it."""
+        cdef uint64_t value = checked_seq(seq)
+        cdef Entry* entry = self._entry(slot)
+        checked_count(1, entry.count)
+        self.remove_first_c(entry.slot, value)
 
     def drop_if_unused(self, slot):
         """Free an entry that was interned and never used."""

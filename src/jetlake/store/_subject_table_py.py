@@ -128,6 +128,14 @@ class SubjectTable:
         _loosen(entry, seq, count)
         return entry.count
 
+    def remove_first(self, slot: int, seq: int) -> None:
+        """Count a message less of which is known that no live one comes before it."""
+        check_seq(seq)
+        entry = self._entry(slot)
+        if entry.count > 1:  # whatever the bound was, it is not above this
+            entry.first = seq
+        self.remove(slot, seq)
+
     def drop_if_unused(self, slot: int) -> None:
         """Free an entry that was interned and never used."""
         if not self._entry(slot).count:

@@ -89,7 +89,14 @@ class StreamStore(Protocol):
     """
 
     def append(
-        self, subject: str, payload: Buffer, headers: Buffer = b"", *, ttl_ns: int = 0, msg_id: bool = False
+        self,
+        subject: str,
+        payload: Buffer,
+        headers: Buffer = b"",
+        *,
+        ttl_ns: int = 0,
+        msg_id: bool = False,
+        is_rollup: bool = False,
     ) -> int: ...
     def append_at(
         self, seq: int, time_ns: int, subject: str, payload: Buffer, headers: Buffer = b"", *, expires_ns: int = 0
@@ -104,6 +111,7 @@ class StreamStore(Protocol):
     def load_prev(self, start: int, filters: str | Sequence[str] = ">") -> StoredMsg | None: ...
     def load_last(self, filters: str | Sequence[str] = ">") -> StoredMsg | None: ...
     def messages(self, start: int = 1, filters: str | Sequence[str] = ">") -> Iterator[StoredMsg]: ...
+    def messages_with_ids(self, start: int = 1) -> Iterator[StoredMsg]: ...
     def subject_of(self, seq: int) -> str: ...
     def seq_from_time(self, time_ns: int) -> int: ...
 

@@ -226,6 +226,13 @@ class MsgBlock:
         if count:
             self.chunks = self.chunks[count:]  # a new list: another thread may be reading from the old one
 
+    def chunk_at(self, offset: int) -> Chunk | None:
+        """The chunk that holds the record at an offset; None when it is on disk only."""
+        for chunk in reversed(self.chunks):  # what is asked for most is in the last ones
+            if offset >= chunk.base:
+                return chunk
+        return None
+
     def read(self, start: int, end: int) -> bytes:
         """Bytes start..end-1 of the body, from memory or from disk."""
         chunks, parts = self.chunks, list[bytes]()

@@ -183,11 +183,7 @@ def _read_others(block: MsgBlock, data: Buffer, offsets: list[int]) -> list[Remo
 def _holes(block: MsgBlock, found: Scan) -> SequenceSet:
     """Sequences of the block's range that no record accounts for."""
     known = block.gone.copy()
-    if found.seqs and found.seqs[-1] - found.seqs[0] + 1 == len(found.seqs):
-        known.add_range(found.seqs[0], found.seqs[-1])
-    else:
-        for seq in found.seqs:
-            known.add(seq)
+    known.add_all(found.seqs)
     return SequenceSet(known.gaps(block.first_seq, block.last_seq))
 
 

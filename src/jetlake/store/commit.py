@@ -22,6 +22,8 @@ from jetlake.store.files import Files, atomic_write
 from jetlake.store.format import block_name, sidecar_name
 from jetlake.store.sidecar import Seal, encode_sidecar
 
+SMALL_SIZE_MAX = 4096
+
 
 @dataclass(slots=True)
 class BlockWrite:
@@ -52,6 +54,14 @@ class Commit:
     has_new_names: bool = False  # files were made, by this commit or earlier ones, whose names are not durable
     checkpoint: Checkpoint | None = None
     dropped: list[BlockFile] = field(default_factory=list)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it is a single write of a few bytes: not worth a thread."""
+        if len(self.writes) != 1 or self.dropped or self.checkpoint is not None:
+            return False
+        write = self.writes[0]
+        return write.end - write.start <= SMALL_SIZE_MAX and not write.is_new and write.sealed is None
 
     def run(self) -> None:
         """Do it. After an error nobody knows what the disk holds: the store must not write to it again."""

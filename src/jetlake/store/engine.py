@@ -33,15 +33,25 @@ class BlockStore(Retention):
     # Storing
 
     def append(
-        self, subject: str, payload: Buffer, headers: Buffer = b"", *, ttl_ns: int = 0, msg_id: bool = False
+        self,
+        subject: str,
+        payload: Buffer,
+        headers: Buffer = b"",
+        *,
+        ttl_ns: int = 0,
+        msg_id: bool = False,
+        is_rollup: bool = False,
     ) -> int:
-        """Store a message; its sequence. ttl_ns: how long it stays, NEVER_NS: whatever its age."""
+        """Store a message; its sequence. ttl_ns: how long it stays, NEVER_NS: whatever its age.
+
+        A roll-up is about to replace the messages of its subject: discard_new_per_subject lets it pass.
+        """
         self._check_writable()
         self._seqs_left()
         time_ns = self._now()
         subject_bytes = _subject_bytes(subject)
         check_sizes(len(subject_bytes), len(headers), len(payload))
-        self._check_discard_new(subject_bytes, self._size(subject_bytes, headers, payload))
+        self._check_discard_new(subject_bytes, self._size(subject_bytes, headers, payload), is_rollup)
         expires_ns = NEVER_NS if ttl_ns >= NEVER_NS - time_ns else time_ns + ttl_ns if ttl_ns else 0
         seq = self.catalog.last_seq + 1
         self._put(seq, time_ns, subject_bytes, headers, payload, expires_ns, MSG_ID if msg_id else 0)
@@ -74,7 +84,7 @@ class BlockStore(Retention):
         stop = len(ops) // OP_WORDS if stop is None else stop
         stop = min(stop, first + self._seqs_left())
         first_seq, start = self.catalog.last_seq + 1, first
-        if self._must_store_singly():
+        if self._must_store_singly(ops, first, stop):
             first = self._append_singly(data, ops, first, stop)
         else:
             first = self._append_all(data, ops, first, stop)
@@ -114,6 +124,17 @@ class BlockStore(Retention):
         while (message := self.load_next(start, filters)) is not None:
             yield message
             start = message.seq + 1
+
+    def messages_with_ids(self, start: int = 1) -> Iterator[StoredMsg]:
+        """The messages from a sequence on that were stored with `msg_id`; no other is decoded."""
+        for block in list(self.catalog.blocks):
+            if block.last_seq < start:
+                continue
+            index, body = self.catalog.index(block), block.read(0, block.body_size)
+            for position in range(index.position_from(start), index.count):
+                seq = index.seq(position)
+                if body[index.offsets[position]] & MSG_ID and block.is_live(seq):
+                    yield self.load(seq)
 
     def subject_of(self, seq: int) -> str:
         """The subject of the message at a sequence, without reading the message."""
@@ -324,10 +345,21 @@ class BlockStore(Retention):
         self._enforce()
         return first
 
-    def _must_store_singly(self) -> bool:
+    def _must_store_singly(self, ops: array[int], first: int, stop: int) -> bool:
         """Does a limit depend on each message of a batch in turn?"""
-        limits = self.limits
-        return limits.discard is Discard.NEW or (limits.max_bytes > 0 and limits.max_msgs_per_subject > 0)
+        limits, catalog = self.limits, self.catalog
+        if limits.discard_new_per_subject:
+            return True
+        if limits.discard is Discard.NEW and 0 < limits.max_msgs < catalog.table.total + stop - first:
+            return True
+        if limits.max_bytes > 0 and (limits.discard is Discard.NEW or limits.max_msgs_per_subject > 0):
+            return catalog.size + self._size_max(ops, first, stop) > limits.max_bytes
+        return False
+
+    def _size_max(self, ops: array[int], first: int, stop: int) -> int:
+        """At least as many bytes as JetStream counts for the messages of some operations."""
+        columns = (sum(ops[first * OP_WORDS + field : stop * OP_WORDS : OP_WORDS]) for field in (1, 5, 7))
+        return sum(columns) + (stop - first) * (self.size_fixed + self.size_headers)
 
     def _append_singly(self, data: Buffer, ops: array[int], first: int, stop: int) -> int:
         """Store operations one by one; where it stopped."""

@@ -108,7 +108,7 @@ class FileStore(BlockStore):
             self._apply_limits()
             self.commit()
         except BaseException:
-            self._release()
+            self.release()
             raise
         if os.environ.get("JETLAKE_VERIFY"):
             self._verify()
@@ -551,16 +551,16 @@ class FileStore(BlockStore):
                 checkpoint.gone = list(self.catalog.gone().ranges())
                 write_checkpoint(self.files, self.directory, checkpoint)
         finally:
-            self._release()
+            self.release()
         if os.environ.get("JETLAKE_VERIFY") and self.frozen is None:
             self._verify()
 
     def delete(self) -> None:
         """Close, and remove the directory with everything in it."""
-        self._release()
+        self.release()
         self.files.remove_tree(self.directory)
 
-    def _release(self) -> None:
+    def release(self) -> None:
         self.closed = True
         for file in self.block_files.values():
             file.release()

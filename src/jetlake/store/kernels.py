@@ -10,7 +10,7 @@ from importlib import import_module
 
 _log = logging.getLogger("jetlake.store")
 
-KERNELS = ("record", "subject_filter", "subject_table", "subject_scan", "scan", "encode", "summary")
+KERNELS = ("ranges", "record", "subject_filter", "subject_table", "subject_scan", "scan", "encode", "summary", "trim")
 
 
 def _are_built() -> bool:

@@ -252,7 +252,7 @@ class Queries:
                 high = max(high, table.last(slot))
         return None if low is None else (low, high)
 
-    def _memo(self, filter: Filter, index: BlockIndex) -> bytearray:
+    def memo(self, filter: Filter, index: BlockIndex) -> bytearray:
         """What is known of the slots of an index's table; kept only for the whole stream's table."""
         table = index.table
         if table is not self.catalog.table:
@@ -284,7 +284,7 @@ class Queries:
             seq = max(seq, bounds[0])
             if seq > bounds[1]:
                 return None
-        memo = self._memo(filter, index)
+        memo = self.memo(filter, index)
         while seq is not None:
             place = find_match(index.table, filter.subjects, index.ids, index.position_from(seq), index.count, memo)
             if place < 0:
@@ -305,7 +305,7 @@ class Queries:
             seq = min(seq, bounds[1])
             if seq < bounds[0]:
                 return None
-        memo = self._memo(filter, index)
+        memo = self.memo(filter, index)
         while seq is not None:
             stop = index.position_from(seq + 1)
             place = find_match_back(index.table, filter.subjects, index.ids, 0, stop, memo)
@@ -351,7 +351,7 @@ class Queries:
         is_own = index.table is not self.catalog.table
         if is_whole and is_own and index.table.total == block.message_count:  # nothing was removed since it was sealed
             return index.table.match_total(filter.subjects)
-        memo, (starts, ends) = self._memo(filter, index), block.gone.arrays
+        memo, (starts, ends) = self.memo(filter, index), block.gone.arrays
         return count_live(
             index.table,
             filter.subjects,

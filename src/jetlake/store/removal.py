@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from jetlake.store.sequence_set import SequenceSet
+from jetlake.store.trim import encode_losses
 from jetlake.store.varint import decode_varint, encode_varint
 
 REMOVED, LOST, ERASE = 0, 1, 2
@@ -37,9 +38,7 @@ class RemovalGroup:
         """The payload of a tombstone."""
         seqs = self.seqs.encode()
         parts = [bytes((self.kind,)), encode_varint(self.block_id), encode_varint(self.generation)]
-        parts += [encode_varint(len(seqs)), seqs, encode_varint(len(self.subjects))]
-        for subject, (count, size) in self.subjects.items():
-            parts += [encode_varint(len(subject)), subject, encode_varint(count), encode_varint(size)]
+        parts += [encode_varint(len(seqs)), seqs, encode_varint(len(self.subjects)), encode_losses(self.subjects)]
         if self.kind == ERASE:
             parts += [encode_varint(number) for number in self.place]
         return b"".join(parts)

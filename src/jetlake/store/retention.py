@@ -8,6 +8,7 @@ in a removal group, which becomes a tombstone record at the next commit. A block
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import islice
@@ -16,14 +17,15 @@ from jetlake.clock import Clock, system_clock
 from jetlake.errors import CorruptBlock, LimitExceeded
 from jetlake.store.api import Discard, StreamLimits
 from jetlake.store.block import BlockIndex, MsgBlock
+from jetlake.store.bulk_removal import oldest_over, remove_oldest
 from jetlake.store.catalog import Catalog
 from jetlake.store.expiry import Expiry
 from jetlake.store.format import Buffer
 from jetlake.store.queries import Queries
-from jetlake.store.record import BadRecord
 from jetlake.store.removal import RemovalGroup
 from jetlake.store.scan import uncount
 from jetlake.store.sequence_set import SequenceSet
+from jetlake.store.trim import message_size
 
 _UNBOUNDED = 2**63 - 1
 # How many bytes of records are looked at in one step when messages leave at the front.
@@ -71,20 +73,23 @@ class Retention(ABC):
         if 0 < limits.max_bytes < catalog.size:
             self._evict(size=catalog.size - limits.max_bytes)
 
-    def _check_discard_new(self, subject: bytes, size: int) -> None:
+    def _check_discard_new(self, subject: bytes, size: int, is_rollup: bool = False) -> None:
         """LimitExceeded when discard=new refuses this message."""
         limits, table = self.limits, self.catalog.table
         if limits.discard is not Discard.NEW:
+            return
+        if not (limits.discard_new_per_subject or limits.max_msgs > 0 or limits.max_bytes > 0):
             return
         replaced_size = 0
         replaces = False
         if limits.max_msgs_per_subject > 0:
             slot = table.find(subject)
             if slot >= 0 and table.count(slot) >= limits.max_msgs_per_subject:
-                if limits.discard_new_per_subject:
+                if limits.discard_new_per_subject and not is_rollup:
                     raise LimitExceeded("messages per subject")
                 replaces = True
-                replaced_size = self._message_size(self.queries.first_of(slot))
+                if limits.max_bytes > 0:
+                    replaced_size = self._message_size(self.queries.first_of(slot))
         if 0 < limits.max_msgs <= table.total and not replaces:
             raise LimitExceeded("messages")
         if 0 < limits.max_bytes < self.catalog.size - replaced_size + size:
@@ -93,9 +98,10 @@ class Retention(ABC):
     def _trim_subjects(self, slots: Sequence[int]) -> None:
         """Bring subjects back to max_msgs_per_subject, oldest messages first."""
         table, subject_max = self.catalog.table, self.limits.max_msgs_per_subject
-        for slot in slots:
-            for _ in range(table.count(slot) - subject_max):
-                self._remove(self.queries.first_of(slot))
+        if len(slots) == 1 and table.count(slots[0]) == subject_max + 1:
+            self._remove(self.queries.first_of(slots[0]))
+        elif slots:
+            remove_oldest(self, oldest_over(self.catalog, slots, subject_max))
 
     def _evict(self, *, count: int = _UNBOUNDED, size: int = _UNBOUNDED) -> int:
         """Remove messages at the front until so many, or so many bytes, are gone; how many."""
@@ -161,13 +167,21 @@ class Retention(ABC):
         if seq == catalog.first_seq:
             self._advance_first(seq + 1)
             return
-        group = self.removals.get(block.id)
-        if group is None:
-            group = RemovalGroup(block.id, block.header.generation, SequenceSet())
-            self.removals[block.id] = group
+        group = self._removal_group(block)
         group.seqs.add(seq)
         messages, total = group.subjects.get(subject, (0, 0))
         group.subjects[subject] = (messages + 1, total + size)
+        self._after_removal(block)
+
+    def _removal_group(self, block: MsgBlock) -> RemovalGroup:
+        """What was removed from the middle of a block since the last commit."""
+        group = self.removals.get(block.id)
+        if group is None:
+            group = self.removals[block.id] = RemovalGroup(block.id, block.header.generation, SequenceSet())
+        return group
+
+    def _after_removal(self, block: MsgBlock) -> None:
+        """Messages left the middle of the stream: is their block still worth its room?"""
         if block.sealed and not block.message_count:
             self._drop_middle(block)
         elif block.sealed:
@@ -195,9 +209,9 @@ class Retention(ABC):
         catalog, filter = self.catalog, self.queries.filter(filters)
         count = catalog.table.match_total(filter.subjects) - keep
         stop = min(seq, catalog.last_seq + 1) if seq else catalog.last_seq + 1
-        seqs = list(islice(self.queries.matching(filter, catalog.first_seq, stop), max(count, 0)))
-        for found in seqs:
-            self._remove(found)
+        seqs = array("Q", islice(self.queries.matching(filter, catalog.first_seq, stop), max(count, 0)))
+        if seqs:
+            remove_oldest(self, seqs)
         return len(seqs)
 
     def _compact(self, seq: int) -> int:
@@ -235,11 +249,14 @@ class Retention(ABC):
 
     def _size_at(self, block: MsgBlock, index: BlockIndex, position: int) -> int:
         """The same for a message whose place is known; as near as can be told when it is damaged."""
+        start, end = index.offsets[position], index.end(position, block.body_size)
+        chunk = block.chunk_at(start)
         try:
-            record = block.record(index, position)
-        except (BadRecord, CorruptBlock):
+            data, base = (block.read(start, end), start) if chunk is None else (chunk.data, chunk.base)
+        except CorruptBlock:
             return self._damaged_size(block, index, position)
-        return self._size(record.subject, record.headers, record.payload)
+        size = message_size(data, start - base, end - base, block.seed, self.size_fixed, self.size_headers)
+        return size if size >= 0 else self._damaged_size(block, index, position)
 
     def _damaged_size(self, block: MsgBlock, index: BlockIndex, position: int) -> int:
         return min(index.end(position, block.body_size) - index.offsets[position], block.size)

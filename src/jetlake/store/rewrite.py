@@ -14,7 +14,7 @@ or encrypted block the whole block is written anew without it, and the old file 
 from __future__ import annotations
 
 import secrets
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -26,9 +26,8 @@ from jetlake.store.format import ERASED, HEADER_SIZE, RECORD_SIZE_MIN, TOMBSTONE
 from jetlake.store.record import BadRecord, Record, decode, encode
 from jetlake.store.removal import LOST, REMOVED, RemovalGroup
 from jetlake.store.scan import Scan, scan
-from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.subject_table import SubjectTable
-from jetlake.store.varint import varint_size
+from jetlake.store.varint import U64_MAX, varint_size
 
 if TYPE_CHECKING:
     from jetlake.store.filestore import FileStore
@@ -138,8 +137,9 @@ def finish_shredding(store: FileStore, names: list[str]) -> None:
 
 def _what_is_gone(block: MsgBlock, groups: Iterable[RemovalGroup], last_seq: int) -> Iterator[Record]:
     """Tombstones for the sequences that a rewritten block leaves out, and those it had for other blocks."""
-    gone = SequenceSet(block.gone.ranges_between(block.first_seq, last_seq))
-    lost = SequenceSet(block.lost.ranges_between(block.first_seq, last_seq))
+    gone, lost = block.gone.copy(), block.lost.copy()
+    for seqs in (gone, lost):
+        seqs.remove_range(last_seq + 1, U64_MAX)
     gone.difference_update(lost)
     own = [RemovalGroup(0, 0, gone, kind=REMOVED), RemovalGroup(0, 0, lost, kind=LOST)]
     for group in [*own, *groups]:
@@ -149,11 +149,12 @@ def _what_is_gone(block: MsgBlock, groups: Iterable[RemovalGroup], last_seq: int
 
 def _unreadable(block: MsgBlock, found: Scan, last_seq: int) -> list[int]:
     """Live messages that a scan no longer finds."""
-    readable = {seq for seq in found.seqs if seq <= last_seq and block.is_live(seq)}
-    if len(readable) == block.message_count:
-        return []
-    runs = block.live_runs(block.first_seq, last_seq)
-    return [seq for first, last in runs for seq in range(first, last + 1) if seq not in readable]
+    seqs, missing = found.seqs, list[int]()
+    for first, last in block.live_runs(block.first_seq, last_seq):
+        start, stop = bisect_left(seqs, first), bisect_right(seqs, last)
+        if stop - start < last - first + 1:
+            missing += sorted({*range(first, last + 1)}.difference(seqs[start:stop]))
+    return missing
 
 
 def _keep_evidence(store: FileStore, file: BlockFile, body: Body, found: Scan) -> None:
@@ -168,10 +169,14 @@ def _keep_evidence(store: FileStore, file: BlockFile, body: Body, found: Scan) -
 
 def _live_records(block: MsgBlock, body: Body, found: Scan, last_seq: int) -> Iterator[bytes]:
     """The bytes of each live message."""
-    starts = sorted([*found.offsets, *found.others, *(offset for offset, _ in found.damage), found.end])
-    for offset, seq in zip(found.offsets, found.seqs, strict=True):
-        if seq <= last_seq and block.is_live(seq):
-            yield bytes(body.data[offset : starts[bisect_right(starts, offset)]])
+    seqs, offsets = found.seqs, found.offsets
+    ends = sorted([*found.others, *(offset for offset, _ in found.damage), found.end])  # beside the next message
+    for first, last in block.live_runs(block.first_seq, last_seq):
+        for place in range(bisect_left(seqs, first), bisect_right(seqs, last)):
+            end = ends[bisect_right(ends, offsets[place])]
+            if place + 1 < len(offsets):
+                end = min(end, offsets[place + 1])
+            yield bytes(body.data[offsets[place] : end])
 
 
 def _encode_file(

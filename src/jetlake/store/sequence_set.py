@@ -25,9 +25,10 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from heapq import merge
 
-from jetlake.store.varint import U64_MAX, decode_varint, encode_varint, varint_size
+from jetlake.store._ranges_py import decode_number
+from jetlake.store.ranges import decode_ranges, encode_ranges, merge_ranges
+from jetlake.store.varint import U64_MAX, encode_varint
 
 VERSION = 1
 REPR_RANGES_MAX = 8
@@ -50,7 +51,26 @@ class SequenceSet:
 
     def add(self, seq: int) -> bool:
         """Add one sequence; True if it is new."""
-        return self.add_range(seq, seq) == 1
+        _check_range(seq, seq)
+        starts, ends = self._starts, self._ends
+        if not ends or seq > ends[-1]:
+            return self._append(seq, seq) == 1
+        low = bisect_left(ends, seq - 1)
+        if ends[low] == seq - 1:
+            if low + 1 < len(starts) and starts[low + 1] == seq + 1:  # it joins two ranges
+                ends[low] = ends.pop(low + 1)
+                del starts[low + 1]
+            else:
+                ends[low] = seq
+        elif starts[low] == seq + 1:
+            starts[low] = seq
+        elif starts[low] <= seq:
+            return False
+        else:
+            starts.insert(low, seq)
+            ends.insert(low, seq)
+        self._count += 1
+        return True
 
     def add_range(self, first: int, last: int) -> int:
         """Add first to last; how many of them are new."""
@@ -63,6 +83,10 @@ class SequenceSet:
             first = min(first, self._starts[low])
             last = max(last, self._ends[high - 1])
         return self._splice(low, high, [first], [last])
+
+    def add_all(self, seqs: array[int]) -> None:
+        """Add sequences, given in ascending order: one pass over them and all ranges."""
+        self._starts, self._ends, self._count = merge_ranges(self._starts, self._ends, seqs, seqs)
 
     def remove(self, seq: int) -> bool:
         """Remove one sequence; True if it was there."""
@@ -84,12 +108,9 @@ class SequenceSet:
         return -self._splice(low, high, starts, ends)
 
     def update(self, other: SequenceSet) -> None:
-        """Add every sequence of another set."""
-        if other.range_count * REBUILD_RATIO >= self.range_count:
-            self._become(SequenceSet(merge(self.ranges(), other.ranges())))
-            return
-        for first, last in other.ranges():
-            self.add_range(first, last)
+        """Add every sequence of another set: one pass over the ranges of both."""
+        if other:
+            self._starts, self._ends, self._count = merge_ranges(self._starts, self._ends, other._starts, other._ends)
 
     def difference_update(self, other: SequenceSet) -> None:
         """Remove every sequence of another set."""
@@ -216,13 +237,7 @@ class SequenceSet:
 
     def encode(self) -> bytes:
         """The encoded form; equal sets have equal bytes."""
-        parts = [bytes((VERSION,)), encode_varint(self.range_count)]
-        previous = 0
-        for first, last in self.ranges():
-            parts.append(encode_varint(first - previous))
-            parts.append(encode_varint(last - first))
-            previous = last
-        return b"".join(parts)
+        return bytes((VERSION,)) + encode_varint(self.range_count) + encode_ranges(self._starts, self._ends)
 
     @classmethod
     def decode(cls, data: bytes | bytearray | memoryview) -> SequenceSet:
@@ -230,27 +245,14 @@ class SequenceSet:
         data = bytes(data)
         if not data or data[0] != VERSION:
             raise ValueError(f"sequence set: expected version {VERSION}, found {data[:1].hex() or 'nothing'}")
-        range_count, offset = _decode_number(data, 1)
+        range_count, offset = decode_number(data, 1)
         if range_count > (len(data) - offset) // 2:
             raise ValueError(f"sequence set: {range_count} ranges do not fit in {len(data) - offset} bytes")
         result = cls()
-        for _ in range(range_count):
-            offset = result._decode_range(data, offset)
+        result._starts, result._ends, result._count, offset = decode_ranges(data, offset, range_count)
         if offset != len(data):
             raise ValueError(f"sequence set: {len(data) - offset} bytes follow the last range")
         return result
-
-    def _decode_range(self, data: bytes, offset: int) -> int:
-        """Append the range encoded at `offset`; the offset after it."""
-        gap, after_gap = _decode_number(data, offset)
-        extra, after = _decode_number(data, after_gap)
-        if self._ends and gap < 2:
-            raise ValueError(f"sequence set: the range at offset {offset} overlaps or touches the one before it")
-        first = gap + (self._ends[-1] if self._ends else 0)
-        if first + extra > U64_MAX:
-            raise ValueError(f"sequence set: the range at offset {offset} exceeds 2**64-1")
-        self._append(first, first + extra)
-        return after
 
     # Inside
 
@@ -284,11 +286,3 @@ class SequenceSet:
 def _check_range(first: int, last: int) -> None:
     if not 0 <= first <= last <= U64_MAX:
         raise ValueError(f"sequences {first} to {last} are not a range within 0..2**64-1")
-
-
-def _decode_number(data: bytes, offset: int) -> tuple[int, int]:
-    """A varint in its shortest form, and the offset after it."""
-    value, after = decode_varint(data, offset)
-    if after - offset > 1 and after - offset != varint_size(value):
-        raise ValueError(f"sequence set: the varint at offset {offset} is longer than its value needs")
-    return value, after

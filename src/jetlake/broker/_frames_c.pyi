@@ -1,0 +1,1 @@
+from jetlake.broker._frames_py import *

@@ -1,0 +1,1 @@
+from jetlake.broker._routes_py import *

@@ -1,0 +1,84 @@
+"""Which route does each publish of a batch take? In Python: the reference of `_routes_c.pyx`. Import `routes`."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+from jetlake.ops import OP_WORDS
+from jetlake.store.subject_table import SubjectFilter
+
+UNKNOWN = -1
+NOBODY = 0
+ACKS = 1
+FIRST_ROUTE = 2
+ACK_PREFIX = b"$JS.ACK."
+SUBJECTS_MAX = 1 << 17
+
+Capture = tuple[Sequence[bytes], int]
+
+
+class RouteTable:
+    """Subjects and the numbers of their routes."""
+
+    def __init__(self, subjects_max: int = SUBJECTS_MAX) -> None:
+        self._subjects_max = subjects_max
+        self._routes: dict[bytes, int] = {}
+        self.clear((), None)
+
+    def clear(self, captures: Sequence[Capture], others: Sequence[bytes] | None) -> None:
+        """Forget every subject, and learn how to find the routes of new ones; see `routes.py`."""
+        self._routes.clear()
+        self._captures = [(SubjectFilter(patterns), route) for patterns, route in captures]
+        self._others = SubjectFilter(others) if others else None
+        self._may_find = others is not None
+
+    def __len__(self) -> int:
+        return len(self._routes)
+
+    def put(self, subject: bytes, route: int) -> None:
+        """Remember the route of a subject."""
+        if len(self._routes) >= self._subjects_max:
+            self._routes.clear()
+        self._routes[subject] = route
+
+    def run(self, data: bytes | bytearray, ops: array[int], first: int, stop: int) -> tuple[int, int]:
+        """The route of operation `first`, and the operation at which another route begins: (stop, route)."""
+        check_door(len(data), len(ops), first, stop)
+        route = UNKNOWN
+        for number in range(first, stop):
+            start, size = ops[number * OP_WORDS : number * OP_WORDS + 2]
+            found = self._route(bytes(data[start : start + size]))
+            if number == first:
+                route = found
+            elif found != route:
+                return number, route
+            if found == UNKNOWN:
+                return number, UNKNOWN
+        return stop, route
+
+    def _route(self, subject: bytes) -> int:
+        if subject.startswith(ACK_PREFIX):
+            return ACKS
+        route = self._routes.get(subject)
+        if route is None:
+            route = self._find(subject)
+            if route != UNKNOWN:
+                self.put(subject, route)
+        return route
+
+    def _find(self, subject: bytes) -> int:
+        tokens = subject.split(b".")
+        if not self._may_find or b"" in tokens or b"*" in tokens or b">" in tokens:
+            return UNKNOWN
+        if self._others is not None and self._others.matches(subject):
+            return UNKNOWN
+        return next((route for filter, route in self._captures if filter.matches(subject)), NOBODY)
+
+
+def check_door(data_size: int, ops_size: int, first: int, stop: int) -> None:
+    """Raise IndexError unless the operations are in the array."""
+    if not 0 <= first < stop <= ops_size // OP_WORDS:
+        raise IndexError(f"operations {first}..{stop} of {ops_size // OP_WORDS}")
+    if data_size > 2**32 - 1:
+        raise ValueError(f"buffer of {data_size} bytes: offsets are of 32 bits")

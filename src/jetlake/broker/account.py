@@ -1,0 +1,356 @@
+"""An account: a world of subjects of its own, with the subscriptions and streams in it.
+
+A publish takes a route: everybody it reaches. Routes are made when a subject is first seen, shared by subjects that
+reach the same, and forgotten together when a subscription or a stream comes or goes (`RouteTable` finds them for whole
+batches). A stream takes part as a Capture, which gets a run of publishes as the bytes that were received.
+
+`watch` tells when interest in a subject may have changed: what a push consumer waits for.
+"""
+
+from __future__ import annotations
+
+import random
+from array import array
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Protocol
+
+from jetlake.broker.routes import ACKS, FIRST_ROUTE, NOBODY, UNKNOWN, RouteTable
+from jetlake.broker.sublist import Match, Sublist
+from jetlake.broker.subscription import BatchHandler, Buffer, Handler, Msg, Subscription, read_msg
+from jetlake.ops import OP_WORDS
+from jetlake.subjects import decode_subject, is_literal
+
+if TYPE_CHECKING:
+    from jetlake.broker.client import Client
+
+PATTERNS_MAX = 256  # more patterns than these are not looked through for each new subject: the index is faster
+REPLY_PREFIXES_MAX = 4096
+
+
+class Capture(Protocol):
+    """What stores messages: a stream."""
+
+    @property
+    def patterns(self) -> tuple[bytes, ...]: ...
+    def ingest(self, client: Client | None, data: Buffer, ops: array[int], first: int, stop: int) -> None: ...
+    def ingest_msg(self, msg: Msg) -> None: ...
+
+
+class ReplyRoute:
+    """Where replies with a common beginning go: to one subscription of one client, and to nobody else."""
+
+    __slots__ = ("may_have_dots", "prefix", "sub")
+
+    def __init__(self, sub: Subscription, prefix: bytes, may_have_dots: bool) -> None:
+        self.sub, self.prefix, self.may_have_dots = sub, prefix, may_have_dots
+
+
+class Route:
+    """Everybody whom a publish reaches."""
+
+    __slots__ = ("capture", "plain", "queues")
+
+    def __init__(self, capture: Capture | None, found: Match[Subscription]) -> None:
+        self.capture, self.plain, self.queues = capture, found.plain, found.queues
+
+    def carry(self, origin: Client | None, data: Buffer, ops: array[int], first: int, stop: int) -> bool:
+        """Deliver a run of publishes; False when they reached nobody."""
+        taken = False
+        if self.capture is not None:
+            self.capture.ingest(origin, data, ops, first, stop)
+            taken = True
+        for sub in self.plain:
+            taken |= sub.deliver_run(origin, data, ops, first, stop)
+        for group in self.queues:
+            if len(group) == 1:
+                taken |= group[0].deliver_run(origin, data, ops, first, stop)
+                continue
+            for number in range(first, stop):
+                taken |= any(sub.deliver_run(origin, data, ops, number, number + 1) for sub in shuffled(group))
+        return taken
+
+
+class Watch:
+    """Somebody who wants to know when interest in a subject changes."""
+
+    __slots__ = ("changed", "subject")
+    queue = None
+
+    def __init__(self, subject: bytes, changed: Callable[[], None]) -> None:
+        self.subject, self.changed = subject, changed
+
+
+class Account:
+    """Subscriptions, streams and clients that can reach each other."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.sublist: Sublist[Subscription] = Sublist()
+        self.clients: dict[int, Client] = {}
+        self.jetstream: object | None = None
+        self._captures: Sublist[_CaptureEntry] = Sublist()
+        self._capture_entries: dict[int, list[_CaptureEntry]] = {}
+        self._watches: Sublist[Watch] = Sublist()
+        self._table = RouteTable()
+        self._routes: list[Route] = []
+        self._numbers: dict[tuple[int, ...], int] = {}
+        self._replies: dict[bytes, ReplyRoute] = {}
+        self._is_stale = True
+
+    # Subscriptions
+
+    def insert(self, sub: Subscription) -> None:
+        """Add a subscription. Raises BadSubject."""
+        if self.sublist.insert(sub):
+            self._interest_changed(sub.subject)
+
+    def remove(self, sub: Subscription) -> None:
+        """Take a subscription out."""
+        if self.sublist.remove(sub):
+            self._interest_changed(sub.subject)
+
+    def subscribe(
+        self, subject: bytes, handler: Handler, queue: bytes | None = None, batch_handler: BatchHandler | None = None
+    ) -> Subscription:
+        """Add a subscription of the server's own."""
+        sub = Subscription(subject, queue, handler=handler, batch_handler=batch_handler)
+        self.insert(sub)
+        return sub
+
+    def unsubscribe(self, sub: Subscription) -> None:
+        """Take a subscription of the server's own out."""
+        self.remove(sub)
+
+    def has_interest(self, subject: bytes) -> bool:
+        """True when a client would receive a message on this subject."""
+        found = self.sublist.match(subject)
+        return any(sub.client is not None for sub in _everybody(found))
+
+    def has_queue_interest(self, subject: bytes, queue: bytes) -> bool:
+        """True when a client of this queue group would receive a message on this subject."""
+        return self.sublist.has_interest_in_queue(subject, queue)
+
+    def target(self, subject: bytes, queue: bytes | None = None) -> Subscription | None:
+        """The one subscription of a client that a message to this subject reaches; None when none or several do."""
+        found = self.sublist.match(subject)
+        if queue is None:
+            subs: tuple[Subscription, ...] = found.plain if not found.queues else ()
+        else:
+            subs = next((group for group in found.queues if group[0].queue == queue), ()) if not found.plain else ()
+        if len(subs) == 1 and (sub := subs[0]).client is not None and not sub.is_filtered and not sub.max_msgs:
+            return sub
+        return None
+
+    def watch(self, subject: bytes, changed: Callable[[], None]) -> Watch:
+        """Call back whenever a subscription that covers this subject comes or goes."""
+        watch = Watch(subject, changed)
+        self._watches.insert(watch)
+        return watch
+
+    def unwatch(self, watch: Watch) -> None:
+        """Stop calling back."""
+        self._watches.remove(watch)
+
+    def limits_changed(self) -> None:
+        """A subscription got an end: what was remembered of replies to it no longer holds."""
+        self._replies.clear()
+
+    def _interest_changed(self, subject: bytes) -> None:
+        self._is_stale = True
+        self._replies.clear()
+        if self._watches.count:
+            for watch in self._watches.overlapping(subject):
+                watch.changed()
+
+    # Streams
+
+    def add_capture(self, capture: Capture) -> None:
+        """Let a stream have the messages of its subjects."""
+        entries = [_CaptureEntry(pattern, capture) for pattern in capture.patterns]
+        self._capture_entries[id(capture)] = entries
+        for entry in entries:
+            self._captures.insert(entry)
+        self._is_stale = True
+        self._replies.clear()
+
+    def remove_capture(self, capture: Capture) -> None:
+        """A stream no longer wants messages."""
+        for entry in self._capture_entries.pop(id(capture), ()):
+            self._captures.remove(entry)
+        self._is_stale = True
+        self._replies.clear()
+
+    def capture_of(self, subject: bytes) -> Capture | None:
+        """The stream that stores messages of a subject; there is at most one."""
+        found = self._captures.match(subject).plain
+        return found[0].capture if found else None
+
+    # Publishing
+
+    def publish(self, origin: Client, data: Buffer, ops: array[int], first: int, stop: int) -> None:
+        """Carry a batch of publishes to everybody they reach, in order."""
+        while first < stop:
+            if self._is_stale:
+                self._learn()
+            end, number = self._table.run(data, ops, first, stop)
+            if number == UNKNOWN:
+                end, route = first + 1, self._route(read_msg(data, ops, first, None).subject)
+            elif number == ACKS:
+                self._carry_acks(origin, data, ops, first, end)
+                first = end
+                continue
+            else:
+                route = self._routes[number]
+            if not route.carry(origin, data, ops, first, end):
+                _tell_unheard(origin, data, ops, first, end)
+            first = end
+
+    def send(
+        self,
+        subject: bytes,
+        payload: bytes = b"",
+        *,
+        reply: bytes = b"",
+        headers: bytes = b"",
+        via: bytes | None = None,
+    ) -> bool:
+        """Publish from the server; True when somebody got it.
+
+        `via` sends it to the subscribers of another subject than the one it shows, and into no stream.
+        """
+        return self.deliver(Msg(subject, reply, headers, payload, None), via)
+
+    def deliver(self, msg: Msg, via: bytes | None = None) -> bool:
+        """Carry one message to everybody it reaches; True when that is somebody."""
+        found = self.sublist.match(via or msg.subject)
+        taken = False
+        if via is None and (capture := self.capture_of(msg.subject)) is not None:
+            capture.ingest_msg(msg)
+            taken = True
+        for sub in found.plain:
+            taken |= sub.deliver(msg, via)
+        for group in found.queues:
+            taken |= any(sub.deliver(msg, via) for sub in shuffled(group))
+        return taken
+
+    def reply_route(self, reply: bytes) -> ReplyRoute | None:
+        """Where this reply goes, and those that begin as it does; None when that is not one plain subscription."""
+        prefix = reply[: reply.rfind(b".") + 1]
+        route = self._replies.get(prefix)
+        if route is not None and reply.startswith(route.prefix):
+            return route
+        found = self._find_reply_route(reply)
+        if found is not None:
+            if len(self._replies) >= REPLY_PREFIXES_MAX:
+                self._replies.clear()
+            self._replies[prefix] = found
+        return found
+
+    def _find_reply_route(self, reply: bytes) -> ReplyRoute | None:
+        found = self.sublist.match(reply)
+        if len(found.plain) != 1 or found.queues:
+            return None
+        sub = found.plain[0]
+        head, _, last = sub.subject.rpartition(b".")
+        if (
+            sub.client is None
+            or sub.is_filtered
+            or sub.max_msgs
+            or last not in (b"*", b">")
+            or b"*" in head.split(b".")
+        ):
+            return None
+        if len(self.sublist.overlapping(sub.subject)) != 1 or self._captures.overlapping(sub.subject):
+            return None
+        return ReplyRoute(sub, head + b"." if head else b"", last == b">")
+
+    def _carry_acks(self, origin: Client, data: Buffer, ops: array[int], first: int, stop: int) -> None:
+        """Acks to consumers: one route for as many in a row as begin with the same four or six tokens."""
+        while first < stop:
+            msg = read_msg(data, ops, first, origin)
+            found = self.sublist.match(msg.subject)
+            end = first + 1
+            if len(found.plain) == 1 and not found.queues and self.capture_of(msg.subject) is None:
+                sub = found.plain[0]
+                if sub.subject.endswith(b".>"):
+                    end = _same_prefix(data, ops, first, stop, sub.subject[:-1])
+            route = Route(self.capture_of(msg.subject), found)
+            if not route.carry(origin, data, ops, first, end):
+                _tell_unheard(origin, data, ops, first, end)
+            first = end
+
+    def _learn(self) -> None:
+        """Forget all routes, and tell the table what there is to match."""
+        self._is_stale = False
+        self._routes = [Route(None, Match((), ()))] * FIRST_ROUTE
+        self._numbers = {(0,): NOBODY}
+        captures = []
+        for entries in self._capture_entries.values():
+            if entries:
+                route = Route(entries[0].capture, Match((), ()))
+                captures.append(([entry.subject for entry in entries], self._number(route)))
+        others = None
+        if self.sublist.count <= PATTERNS_MAX:
+            others = list({sub.subject for sub in self.sublist})
+        self._table.clear(captures, others)
+
+    def _route(self, subject: bytes) -> Route:
+        route = Route(self.capture_of(subject), self.sublist.match(subject))
+        if is_literal(decode_subject(subject)):  # streams look at others one by one
+            self._table.put(subject, self._number(route))
+        return route
+
+    def _number(self, route: Route) -> int:
+        """The number of a route: the same for all that reach the same."""
+        groups = [id(sub) for group in route.queues for sub in (*group, route)]  # the route stands between groups
+        groups = [0 if mark == id(route) else mark for mark in groups]
+        key = (
+            id(route.capture) if route.capture is not None else 0,
+            *map(id, route.plain),
+            *([0, *groups] if groups else []),
+        )
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self._routes)
+            self._routes.append(route)
+        return number
+
+
+class _CaptureEntry:
+    """One subject of a stream."""
+
+    __slots__ = ("capture", "subject")
+    queue = None
+
+    def __init__(self, subject: bytes, capture: Capture) -> None:
+        self.subject, self.capture = subject, capture
+
+
+def shuffled(group: tuple[Subscription, ...]) -> Iterable[Subscription]:
+    """The members of a queue group, a random one first: whoever follows stands in if it cannot take the message."""
+    start = int(random.random() * len(group))
+    return group[start:] + group[:start]
+
+
+def _everybody(found: Match[Subscription]) -> Iterable[Subscription]:
+    yield from found.plain
+    for group in found.queues:
+        yield from group
+
+
+def _tell_unheard(origin: Client, data: Buffer, ops: array[int], first: int, stop: int) -> None:
+    """Tell a client that nobody listens to what it asked, if it wants to know."""
+    if origin.options.no_responders:
+        reply_sizes = ops[first * OP_WORDS + 3 : stop * OP_WORDS : OP_WORDS]
+        for number, size in enumerate(reply_sizes, first):
+            if size:
+                origin.no_responders(read_msg(data, ops, number, origin))
+
+
+def _same_prefix(data: Buffer, ops: array[int], first: int, stop: int, prefix: bytes) -> int:
+    """The first operation after `first` whose subject does not begin like this."""
+    for number in range(first + 1, stop):
+        start = ops[number * OP_WORDS]
+        if not data.startswith(prefix, start):
+            return number
+    return stop

@@ -1,0 +1,386 @@
+"""A client: one connection's side of the conversation, without I/O.
+
+The connection feeds in what it received with `receive`, and takes out what is to be sent with `take_output`. A client
+is in one of three states: waiting for a login it has to give, waiting for its password to be checked (bcrypt takes its
+time, so the connection does that in a thread), or open. Closing is final: what comes after is not looked at.
+
+Output is bounded: beyond `max_pending` bytes that the socket did not take, the client is closed as a slow consumer.
+Before that, at half of it, whoever publishes to the client is held back for a moment.
+"""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING, Protocol
+
+from jetlake.broker.auth import AUTHORIZATION_VIOLATION, Credentials, User
+from jetlake.broker.permissions import Permissions, ReplyPermits, publish_violation, subscribe_violation
+from jetlake.broker.subscription import Msg, Subscription, read_msg
+from jetlake.errors import BadSubject
+from jetlake.subjects import check_filter, check_subject, decode_subject
+from jetlake.wire import writer
+from jetlake.wire.headers import no_responders_block
+from jetlake.wire.protocol import FULL, NEED_MORE, OTHER, ProtocolError, stop_error
+from jetlake.wire.tokenize import tokenize
+from jetlake.wire.verbs import Connect, ConnectOptions, Ping, Pong, Sub, Unsub, parse_line
+
+if TYPE_CHECKING:
+    from jetlake.broker.account import Account
+    from jetlake.broker.broker import Broker
+
+ROOM_MAX = 8 * 1024 * 1024  # deliveries from streams pause when this much waits for the socket
+_BEFORE_CONNECT = ConnectOptions()
+
+
+class Connection(Protocol):
+    """What a client needs of its connection."""
+
+    def pending_size(self) -> int: ...
+    def close(self) -> None: ...
+    def check_login(self, credentials: Credentials) -> None: ...
+    def hold(self) -> None: ...
+    def release(self) -> None: ...
+    def stall(self, slow: Client) -> None: ...
+
+
+class Client:
+    """One connection's side of the conversation."""
+
+    def __init__(self, broker: Broker, connection: Connection, cid: int, host: str, port: int, nonce: bytes) -> None:
+        self.broker, self.connection = broker, connection
+        self.cid, self.host, self.port, self.nonce = cid, host, port, nonce
+        self.start_ns = self.active_ns = broker.clock()
+        self.rtt_ns = self.stop_ns = 0
+        self.options = _BEFORE_CONNECT
+        self.user: User | None = None
+        self.account: Account = broker.default_account
+        self.permissions: Permissions | None = None
+        self.permits: ReplyPermits | None = None
+        self.subs: dict[bytes, Subscription] = {}
+        self.is_connected = self.is_checking = self.is_closed = False
+        self.is_greeted = False  # the second INFO was sent
+        self.close_reason = ""
+        self.max_payload, self.max_subscriptions = broker.limits(None)
+        self.needed = 0  # how large the message is whose beginning was received; 0: not known
+        self.in_msgs = self.in_bytes = self.out_msgs = self.out_bytes = 0
+        self.pings_out = 0
+        self.ping_sent_ns = 0
+        self._output: list[bytes] = []
+        self._output_size = 0
+
+    # What an observer asks
+
+    @property
+    def user_name(self) -> str:
+        return self.user.name if self.user is not None else ""
+
+    @property
+    def name(self) -> str:
+        return self.options.name
+
+    @property
+    def lang(self) -> str:
+        return self.options.lang
+
+    @property
+    def version(self) -> str:
+        return self.options.version
+
+    # Receiving
+
+    def receive(self, data: bytearray, start: int, end: int) -> int:
+        """Act on what was received; the offset of the first byte that has to be shown again with more behind it."""
+        broker, ops = self.broker, self.broker.ops
+        self.needed = 0
+        self.active_ns = broker.clock()
+        offset = start
+        while offset < end and not (self.is_closed or self.is_checking):
+            if not self.is_connected and broker.auth_required and data[offset] not in b"Cc":
+                self.refuse(AUTHORIZATION_VIOLATION)
+                break
+            count, offset, reason, needed = tokenize(
+                data, offset, end, ops, broker.ops_max, self.max_payload, broker.options.max_control_line,
+                self.options.headers or not self.is_connected,
+            )  # fmt: skip
+            if count:
+                self._publish(data, ops, count)
+            if reason == NEED_MORE:
+                self.needed = needed
+                break
+            if reason == OTHER:
+                self._take_line(bytes(memoryview(data)[offset : offset + needed]))
+                offset += needed
+            elif reason != FULL:
+                self._protocol_error(stop_error(reason))
+        return offset
+
+    def _take_line(self, line: bytes) -> None:
+        try:
+            event = parse_line(line, self.options if self.is_connected else None)
+        except ProtocolError as error:
+            self._protocol_error(error)
+            return
+        if self.broker.trace is not None:
+            self.broker.trace(self, "<<-", line)
+        match event:
+            case Sub():
+                self._subscribe(event)
+            case Unsub():
+                self._unsubscribe(event)
+            case Ping():
+                self._ping()
+            case Pong():
+                self.pings_out = 0
+                if self.ping_sent_ns:
+                    self.rtt_ns, self.ping_sent_ns = self.broker.clock() - self.ping_sent_ns, 0
+            case Connect(options):
+                self._connect(options)
+
+    def _protocol_error(self, error: ProtocolError) -> None:
+        if error.text is None:
+            self.close("Protocol Violation")
+        else:
+            self.refuse(error.text)
+
+    # Logging in
+
+    def _connect(self, options: ConnectOptions) -> None:
+        self.options = options
+        if self.is_connected:
+            self._accept_options()
+            return
+        credentials = Credentials(options.user, options.password, options.auth_token, options.nkey, options.sig)
+        if self.broker.authenticator.is_slow(credentials):
+            self.is_checking = True
+            self.connection.check_login(credentials)
+        else:
+            self.finish_login(self.broker.authenticator.check(credentials, self.nonce))
+
+    def finish_login(self, user: User | None) -> None:
+        """The credentials were checked: let the client in, or not."""
+        self.is_checking = False
+        if self.is_closed:
+            return
+        if user is None or self.options.account or self.options.new_account:
+            self.broker.login_failed(self)
+            self.refuse(AUTHORIZATION_VIOLATION)
+            return
+        self.set_user(user)
+        self.rtt_ns = self.broker.clock() - self.start_ns  # a first guess, until a PING is answered
+        problem = self.broker.admit(self)
+        if problem is not None:
+            self.refuse(problem)
+            return
+        self.is_connected = True
+        self._accept_options()
+
+    def set_user(self, user: User) -> None:
+        """Who the client is, and what it may do."""
+        self.user, self.permissions = user, user.permissions
+        has_responses = user.permissions is not None and user.permissions.responses is not None
+        self.permits = ReplyPermits(user.permissions) if user.permissions is not None and has_responses else None
+
+    def recheck_subscriptions(self) -> None:
+        """The client may do other things than before: take out the subscriptions that it may not have any more."""
+        permissions = self.permissions
+        for sub in list(self.subs.values()):
+            if permissions is not None and not permissions.may_subscribe(sub.subject, sub.queue):
+                self.remove_subscription(sub)
+                self.violation(f'{subscribe_violation(sub.subject, sub.queue)} (sid "{decode_subject(sub.sid)}")')
+            else:
+                sub.is_filtered = permissions is not None and permissions.filters(sub.subject)
+        self.account.limits_changed()
+
+    def _accept_options(self) -> None:
+        problem = self.options.problem()
+        if problem is not None:
+            self.refuse(problem)
+        elif self.options.verbose:
+            self.send(writer.OK)
+
+    def _ping(self) -> None:
+        self.send(writer.PONG)
+        if self.is_connected and not self.is_greeted and self.options.protocol >= 1:
+            self.is_greeted = True
+            self.send(writer.info(self.broker.info(self, connect_info=True)))
+
+    # Subscribing
+
+    def _subscribe(self, event: Sub) -> None:
+        subject, queue = event.subject, event.queue
+        try:
+            check_filter(decode_subject(subject))
+        except BadSubject:
+            self.send(writer.err("Invalid Subject"))
+            return
+        if event.sid not in self.subs:
+            permissions = self.permissions
+            if permissions is not None and not permissions.may_subscribe(subject, queue):
+                self.violation(subscribe_violation(subject, queue))
+                return
+            if 0 <= self.max_subscriptions <= len(self.subs):
+                self.send(writer.err("maximum subscriptions exceeded"))
+                return
+            is_filtered = permissions is not None and permissions.filters(subject)
+            sub = Subscription(subject, queue, event.sid, client=self, is_filtered=is_filtered)
+            self.subs[event.sid] = sub
+            self.account.insert(sub)
+        if self.options.verbose:
+            self.send(writer.OK)
+
+    def _unsubscribe(self, event: Unsub) -> None:
+        sub = self.subs.get(event.sid)
+        if sub is not None:
+            sub.max_msgs = event.max_msgs
+            if sub.delivered >= event.max_msgs:
+                self.remove_subscription(sub)
+            else:
+                self.account.limits_changed()
+        if self.options.verbose:
+            self.send(writer.OK)
+
+    def remove_subscription(self, sub: Subscription) -> None:
+        """Take a subscription out."""
+        if self.subs.get(sub.sid) is sub:
+            del self.subs[sub.sid]
+            self.account.remove(sub)
+
+    # Publishing
+
+    def _publish(self, data: bytearray, ops: array[int], count: int) -> None:
+        self.in_msgs += count
+        size = sum(ops[7 : count * 10 : 10]) + sum(ops[5 : count * 10 : 10])
+        self.in_bytes += size
+        self.broker.in_msgs += count
+        self.broker.in_bytes += size
+        if (
+            self.options.verbose
+            or self.options.pedantic
+            or self.permissions is not None
+            or self.broker.trace is not None
+        ):
+            for number in range(count):
+                self._publish_one(data, ops, number)
+        else:
+            self.account.publish(self, data, ops, 0, count)
+
+    def _publish_one(self, data: bytearray, ops: array[int], number: int) -> None:
+        msg = read_msg(data, ops, number, self)
+        if self.broker.trace is not None:
+            parts = [b"PUB", msg.subject, msg.reply, b"%d" % len(msg.payload)]
+            self.broker.trace(self, "<<-", b" ".join(filter(None, parts)))
+        if self.permissions is not None and not self._may_publish(msg.subject):
+            self.violation(publish_violation(msg.subject))
+            return
+        if self.options.pedantic:
+            try:
+                check_subject(decode_subject(msg.subject))
+            except BadSubject:
+                self.send(writer.err("Invalid Publish Subject"))
+        if self.options.verbose:
+            self.send(writer.OK)
+        self.account.publish(self, data, ops, number, number + 1)
+
+    def _may_publish(self, subject: bytes) -> bool:
+        assert self.permissions is not None
+        if self.permits is not None:
+            return self.permits.may_publish(subject, self.broker.clock())
+        return self.permissions.may_publish(subject)
+
+    def may_receive(self, subject: bytes, queue: bytes | None) -> bool:
+        """True when a message on this subject may be delivered to this client."""
+        return self.permissions is None or self.permissions.may_deliver(subject, queue)
+
+    def violation(self, text: str) -> None:
+        """Tell the client what it may not do."""
+        self.broker.violation(self, text)
+        self.send(writer.err(text))
+
+    def no_responders(self, msg: Msg) -> None:
+        """Nobody listens to a request: tell the client, on its own subscription to the reply."""
+        for sub in self.account.sublist.match(msg.reply).plain:
+            if sub.client is self:
+                block = no_responders_block(msg.subject)
+                sub.deliver(Msg(msg.reply, b"", block, b"", None))
+                return
+
+    # Sending
+
+    def send(self, frames: bytes) -> None:
+        """Queue bytes for the socket."""
+        if self.is_closed:
+            return
+        if not self._output:
+            self.broker.has_output(self)
+        self._output.append(frames)
+        self._output_size += len(frames)
+
+    def send_msgs(self, frames: bytes, count: int, origin: Client | None = None) -> None:
+        """Queue deliveries for the socket, from a client that is held back when they pile up."""
+        self.out_msgs += count
+        self.out_bytes += len(frames)
+        self.broker.out_msgs += count
+        self.broker.out_bytes += len(frames)
+        self.send(frames)
+        pending = self.connection.pending_size() + self._output_size
+        if pending > self.broker.options.max_pending:
+            self.close_slow("Slow Consumer (Pending Bytes)")
+        elif origin is not None and pending > self.broker.options.max_pending // 2:
+            origin.connection.stall(self)
+
+    def send_msg(self, sid: bytes, msg: Msg) -> None:
+        """Queue one delivery."""
+        headers = msg.headers if self.options.headers else b""
+        if self.permits is not None and msg.reply:
+            self.permits.delivered(msg.reply, self.broker.clock())
+        self.send_msgs(writer.msg(msg.subject, sid, msg.payload, msg.reply, headers), 1, msg.client)
+
+    def room(self) -> int:
+        """How many bytes of deliveries may be queued before they should pause."""
+        return min(ROOM_MAX, self.broker.options.max_pending // 2) - self.connection.pending_size() - self._output_size
+
+    def take_output(self) -> bytes:
+        """What is to be sent, which counts as the socket's from now on."""
+        output = self._output[0] if len(self._output) == 1 else b"".join(self._output)
+        self._output.clear()
+        self._output_size = 0
+        return output
+
+    # Leaving
+
+    def refuse(self, text: str) -> None:
+        """Close with an -ERR."""
+        self.send(writer.err(text))
+        self.close(_REASONS.get(text, text))
+
+    def close_slow(self, reason: str) -> None:
+        """Close a client that does not take what is sent to it."""
+        if not self.is_closed:
+            self.broker.slow_consumer(self, reason)
+            self._output.clear()
+            self._output_size = 0
+            self.close(reason)
+
+    def close(self, reason: str) -> None:
+        """Leave the account and let the connection go, once what is queued was sent."""
+        if self.is_closed:
+            return
+        self.is_closed, self.close_reason, self.stop_ns = True, reason, self.broker.clock()
+        for sub in list(self.subs.values()):
+            self.account.remove(sub)
+        self.broker.left(self)
+        self.connection.close()
+
+
+_REASONS = {
+    AUTHORIZATION_VIOLATION: "Authentication Failure",
+    "Authentication Timeout": "Authentication Timeout",
+    "Stale Connection": "Stale Connection",
+    "Unknown Protocol Operation": "Protocol Violation",
+    "Maximum Payload Violation": "Maximum Message Payload Exceeded",
+    "maximum control line exceeded": "Maximum Control Line Exceeded",
+    "maximum connections exceeded": "Maximum Connections Exceeded",
+    "maximum account active connections exceeded": "Maximum Account Connections Exceeded",
+    "invalid client protocol": "Bad Client Protocol Version",
+    "no responders requires headers support": "No Responders Requires Headers",
+}

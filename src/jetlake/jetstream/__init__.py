@@ -1,0 +1,1 @@
+"""Streams and consumers as state machines, and the API that manages them."""

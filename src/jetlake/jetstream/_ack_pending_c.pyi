@@ -1,0 +1,1 @@
+from jetlake.jetstream._ack_pending_py import *

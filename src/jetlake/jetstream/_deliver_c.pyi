@@ -1,0 +1,1 @@
+from jetlake.jetstream._deliver_py import *

@@ -1,0 +1,1 @@
+from jetlake.jetstream._msg_ids_py import *

@@ -1,0 +1,179 @@
+"""Message ids and which publishes of a batch need no rule, compiled. `_msg_ids_py.py` is the reference.
+
+A subject table holds the ids, each with a count of 1 and its sequence. Beside it stands a ring of slots and times in
+the order they came, which grows by doubling.
+"""
+
+from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcmp, memcpy
+
+from jetlake import ops as _ops
+from jetlake.jetstream import _msg_ids_py as _twin
+from jetlake.jetstream._msg_ids_py import check_door
+from jetlake.ops cimport PubOp
+from jetlake.store._subject_entry cimport Entry
+from jetlake.store._subject_table_c cimport SubjectTable
+
+cdef uint32_t OP_SPECIAL = _ops.OP_SPECIAL, OP_MSG_ID = _ops.OP_MSG_ID
+cdef const uint8_t* PLAIN_BLOCK = _twin.PLAIN_BLOCK
+cdef Py_ssize_t PLAIN_BLOCK_SIZE = len(_twin.PLAIN_BLOCK)
+cdef const uint8_t* RESERVED = _twin.RESERVED
+cdef Py_ssize_t RESERVED_SIZE = len(_twin.RESERVED)
+cdef const uint8_t* MSG_ID_LINE = _twin.MSG_ID_LINE
+cdef Py_ssize_t MSG_ID_LINE_SIZE = len(_twin.MSG_ID_LINE)
+cdef Py_ssize_t HEADERS_SIZE_MAX = _twin.HEADERS_SIZE_MAX, ID_SIZE_MAX = _twin.ID_SIZE_MAX
+
+cdef extern from "string.h":
+    void* memmem(const void* text, size_t size, const void* part, size_t part_size) nogil
+
+cdef struct Remembered:
+    int64_t time_ns
+    uint32_t slot
+
+
+cdef class MsgIds:
+    """The ids of recent messages and their sequences, oldest first."""
+
+    cdef int64_t _window_ns
+    cdef SubjectTable _table
+    cdef Remembered* _ring
+    cdef Py_ssize_t _capacity, _head, _count
+
+    def __init__(self, int64_t window_ns):
+        self._window_ns = window_ns
+        self._table = SubjectTable()
+
+    def __dealloc__(self):
+        free(self._ring)
+
+    @property
+    def window_ns(self):
+        return self._window_ns
+
+    @window_ns.setter
+    def window_ns(self, int64_t window_ns):
+        self._window_ns = window_ns
+
+    def __len__(self):
+        return self._count
+
+    def find(self, bytes msg_id not None, int64_t now_ns):
+        """The sequence of the message with this id; 0 when there is none in the window."""
+        self._expire(now_ns)
+        return self._seq_of(<const uint8_t*>msg_id, len(msg_id))
+
+    def add(self, bytes msg_id not None, uint64_t seq, int64_t time_ns):
+        """Remember an id."""
+        if self._window_ns and 0 < len(msg_id) <= ID_SIZE_MAX and not self._seq_of(<const uint8_t*>msg_id, len(msg_id)):
+            if not self._add(<const uint8_t*>msg_id, len(msg_id), seq, time_ns):
+                raise MemoryError
+
+    def expire(self, int64_t now_ns):
+        """Forget what is older than the window."""
+        self._expire(now_ns)
+
+    def forget_from(self, uint64_t seq):
+        """Forget the ids of messages that were not stored after all: those from a sequence on."""
+        cdef Remembered* newest
+        cdef Entry* entry
+        while self._count:
+            newest = self._ring + (self._head + self._count - 1) % self._capacity
+            entry = self._table.live_c(newest.slot)
+            if entry.last < seq:
+                break
+            self._table.remove_c(newest.slot, entry.last)
+            self._count -= 1
+
+    def admit(self, data, ops, Py_ssize_t first, Py_ssize_t stop, uint64_t seq, int64_t now_ns, int64_t size_max):
+        """Where the first publish of first..stop-1 stands that needs a rule; see `msg_ids.py`."""
+        cdef const uint8_t[::1] view = data
+        cdef uint32_t[::1] words = ops
+        check_door(words.shape[0], first, stop)
+        if first == stop:
+            return stop
+        self._expire(now_ns)
+        cdef PubOp* op_list = <PubOp*>&words[0]
+        cdef PubOp* op
+        cdef Py_ssize_t number, data_size = view.shape[0]
+        cdef const uint8_t* block
+        for number in range(first, stop):
+            op = op_list + number
+            if 0 <= size_max < <int64_t>op.headers_size + op.payload_size or op.headers_size > HEADERS_SIZE_MAX:
+                return number
+            if not op.headers_size:
+                continue
+            if op.headers_start > data_size or op.headers_size > data_size - op.headers_start:
+                raise IndexError(f"operation {number} is not in the buffer")
+            block = &view[0] + op.headers_start
+            if op.headers_size < PLAIN_BLOCK_SIZE or memcmp(block, PLAIN_BLOCK, PLAIN_BLOCK_SIZE) != 0:
+                return number
+            if op.flags & OP_SPECIAL:
+                if not self._admit_id(block, op.headers_size, op.flags, seq + number - first, now_ns):
+                    return number
+                op.flags &= ~OP_SPECIAL
+        return stop
+
+    cdef bint _admit_id(self, const uint8_t* block, Py_ssize_t size, uint32_t flags, uint64_t seq,
+                        int64_t now_ns) except -1:
+        """Take the id of a message that has one, and no other header of ours; False when it is known, or not alone."""
+        if not flags & OP_MSG_ID:
+            return False
+        cdef const uint8_t* line = <const uint8_t*>memmem(block, size, RESERVED, RESERVED_SIZE)
+        if line == NULL or block + size - line < MSG_ID_LINE_SIZE or memcmp(line, MSG_ID_LINE, MSG_ID_LINE_SIZE) != 0:
+            return False
+        cdef const uint8_t* text = line + MSG_ID_LINE_SIZE
+        if memmem(text, block + size - text, RESERVED, RESERVED_SIZE) != NULL:
+            return False
+        if not self._window_ns:
+            return True
+        cdef const uint8_t* end = <const uint8_t*>memmem(text, block + size - text, b"\r\n", 2)
+        if end == NULL:
+            end = block + size
+        while text < end and text[0] == c" ":
+            text += 1
+        if text == end or self._seq_of(text, end - text):
+            return False
+        if not self._add(text, end - text, seq, now_ns):
+            raise MemoryError
+        return True
+
+    cdef uint64_t _seq_of(self, const uint8_t* text, Py_ssize_t size) noexcept:
+        if not 0 < size <= ID_SIZE_MAX:
+            return 0
+        cdef int64_t slot = self._table.find_c(text, size)
+        return self._table.live_c(<uint32_t>slot).last if slot >= 0 else 0
+
+    cdef bint _add(self, const uint8_t* text, Py_ssize_t size, uint64_t seq, int64_t time_ns) noexcept:
+        cdef int64_t slot
+        if self._count == self._capacity and not self._grow():
+            return False
+        slot = self._table.intern_c(text, size)
+        if slot < 0:
+            return False
+        self._table.add_c(<uint32_t>slot, seq)
+        self._ring[(self._head + self._count) % self._capacity] = Remembered(time_ns, <uint32_t>slot)
+        self._count += 1
+        return True
+
+    cdef bint _grow(self) noexcept:
+        cdef Py_ssize_t capacity = max(1024, 2 * self._capacity), tail = self._capacity - self._head
+        cdef Remembered* ring = <Remembered*>malloc(capacity * sizeof(Remembered))
+        if ring == NULL:
+            return False
+        if self._capacity:
+            memcpy(ring, self._ring + self._head, tail * sizeof(Remembered))
+            memcpy(ring + tail, self._ring, self._head * sizeof(Remembered))
+        free(self._ring)
+        self._ring, self._capacity, self._head = ring, capacity, 0
+        return True
+
+    cdef void _expire(self, int64_t now_ns) noexcept:
+        cdef Remembered* oldest
+        while self._count:
+            oldest = self._ring + self._head
+            if oldest.time_ns > now_ns - self._window_ns:
+                return
+            self._table.remove_c(oldest.slot, self._table.live_c(oldest.slot).last)
+            self._head = (self._head + 1) % self._capacity
+            self._count -= 1

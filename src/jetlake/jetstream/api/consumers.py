@@ -1,0 +1,248 @@
+"""The API of consumers: create and update, info, names, list, delete, pause, unpin, reset."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+
+from jetlake.jetstream import errors
+from jetlake.jetstream.api.request import Endpoint, Request
+from jetlake.jetstream.consumer import Consumer
+from jetlake.jetstream.consumer_config import ConsumerConfig, CreateRequest, DeliverPolicy, read_create
+from jetlake.jetstream.consumer_registry import delete_consumer, put_consumer
+from jetlake.jetstream.consumer_rules import GROUP_NAME, stamped
+from jetlake.jetstream.go_time import ZERO_NS, ZERO_TIME, format_time
+from jetlake.jetstream.json_shape import INT, STRING, TIME, UINT64, Struct, is_empty_request, is_json, read_request
+
+NAMES_LIMIT = 1024
+LIST_LIMIT = 256
+_PAGE = Struct("JSApiConsumersRequest", {"offset": INT})
+_PAUSE = Struct("JSApiConsumerPauseRequest", {"pause_until": TIME})
+_UNPIN = Struct("JSApiConsumerUnpinRequest", {"group": STRING})
+_RESET = Struct("JSApiConsumerResetRequest", {"seq": UINT64})
+
+
+# Create and update
+
+
+def create_by_body(request: Request) -> None:
+    """CONSUMER.CREATE.S: the name, if there is one, is in the body."""
+    body = _read(request)
+    _check_path(body.config.name)
+    if body.config.durable_name:
+        raise errors.CONSUMER_EPHEMERAL_WITH_DURABLE_NAME()
+    _create(request, body, body.config)
+
+
+def create_by_name(request: Request) -> None:
+    """CONSUMER.CREATE.S.C, perhaps with a filter behind it."""
+    body, name = _read(request), request.names[1]
+    _check_path(name)
+    config = body.config
+    if config.durable_name and config.durable_name != name:
+        raise errors.CONSUMER_DURABLE_NAME_NOT_MATCH_SUBJECT()
+    filter = request.names[2] if len(request.names) > 2 else ""
+    if filter and config.filter_subjects:
+        raise errors.CONSUMER_MULTIPLE_FILTERS_NOT_ALLOWED()
+    if filter and config.filter_subject != filter:
+        raise errors.CONSUMER_CREATE_FILTER_SUBJECT_MISMATCH()
+    _create(request, body, replace(config, name=name))
+
+
+def create_durable(request: Request) -> None:
+    """CONSUMER.DURABLE.CREATE.S.C, of older clients."""
+    body, name = _read(request), request.names[1]
+    _check_path(name)
+    if not body.config.durable_name:
+        raise errors.CONSUMER_DURABLE_NAME_NOT_SET()
+    if body.config.durable_name != name:
+        raise errors.CONSUMER_DURABLE_NAME_NOT_MATCH_SUBJECT()
+    _create(request, body, replace(body.config, name=name))
+
+
+def _read(request: Request) -> CreateRequest:
+    body = read_create(request.payload, strict=request.is_strict)
+    if body.stream_name != request.names[0]:
+        raise errors.STREAM_NAME_MISMATCH()
+    return body
+
+
+def _check_path(name: str) -> None:
+    if "/" in name or "\\" in name:
+        raise errors.CONSUMER_NAME_CONTAINS_PATH_SEPARATORS()
+
+
+def _create(request: Request, body: CreateRequest, config: ConsumerConfig) -> None:
+    if config.num_replicas > 1:
+        raise errors.STREAM_REPLICAS_NOT_SUPPORTED()
+    stream = request.stream
+    existing = stream.consumers.get(config.durable_name or config.name)
+    if existing is not None:  # only CONSUMER.PAUSE changes that
+        config = replace(config, pause_until=existing.config.pause_until)
+    consumer = put_consumer(stream, stamped(config), body.action, pedantic=body.pedantic)
+    if consumer is existing:
+        consumer.when_durable(lambda: _reply_info(request, consumer))
+        return
+    info = consumer.info()
+
+    def created() -> None:
+        if consumer.keeper is not None:
+            consumer.keeper.failed = None
+        request.reply(info)
+        consumer.events.action("create")
+        if consumer.pause.is_on(request.host.clock()):
+            consumer.events.paused(consumer.pause.until_ns, True)
+        consumer.release()
+
+    def failed(error: BaseException) -> None:
+        delete_consumer(consumer, lambda: None)
+        request.fail(errors.CONSUMER_STORE_FAILED("consumer state can not be written"))
+
+    if consumer.keeper is not None:
+        consumer.keeper.failed = failed
+    consumer.when_durable(created)
+
+
+# Looking
+
+
+def info(request: Request) -> None:
+    if not is_empty_request(request.payload):
+        raise errors.NOT_EMPTY_REQUEST()
+    _reply_info(request, _consumer(request))
+
+
+def names(request: Request) -> None:
+    offset = _offset(request)
+    consumers = _public(request)
+    offset = min(offset, len(consumers))
+    page = [consumer.name for consumer in consumers[offset : offset + NAMES_LIMIT]]
+    request.reply({"total": len(consumers), "offset": offset, "limit": NAMES_LIMIT, "consumers": page})
+
+
+def list_consumers(request: Request) -> None:
+    offset = _offset(request)
+    consumers = _public(request)
+    offset = min(offset, len(consumers))
+    page = [consumer.info(with_server=False) for consumer in consumers[offset : offset + LIST_LIMIT]]
+    request.reply({"total": len(consumers), "offset": offset, "limit": LIST_LIMIT, "consumers": page})
+
+
+def _offset(request: Request) -> int:
+    return max(request.read(_PAGE).get("offset", 0), 0) if is_json(request.payload) else 0
+
+
+def _public(request: Request) -> list[Consumer]:
+    consumers: list[Consumer] = list(request.stream.consumers.values())
+    return sorted((each for each in consumers if not each.config.direct), key=lambda consumer: consumer.name)
+
+
+def _consumer(request: Request) -> Consumer:
+    consumer: Consumer | None = request.stream.consumers.get(request.names[1])
+    if consumer is None:
+        raise errors.CONSUMER_NOT_FOUND()
+    return consumer
+
+
+def _reply_info(request: Request, consumer: Consumer) -> None:
+    request.reply(consumer.info())
+
+
+# Changing
+
+
+def delete(request: Request) -> None:
+    if not is_empty_request(request.payload):
+        raise errors.NOT_EMPTY_REQUEST()
+    delete_consumer(_consumer(request), lambda: request.reply({"success": True}))
+
+
+def pause(request: Request) -> None:
+    until_ns = request.read(_PAUSE).get("pause_until") if is_json(request.payload) else None
+    until_ns = None if until_ns == ZERO_NS else until_ns
+    consumer = _consumer(request)
+    consumer.update(stamped(replace(consumer.config, pause_until=until_ns)))
+
+    def paused() -> None:
+        now_ns = request.host.clock()
+        is_paused = until_ns is not None and now_ns < until_ns
+        shown: dict[str, Any] = {
+            "paused": is_paused,
+            "pause_until": format_time(until_ns) if until_ns is not None else ZERO_TIME,
+        }
+        if until_ns is not None and is_paused:
+            shown["pause_remaining"] = until_ns - now_ns
+        request.reply(shown)
+
+    consumer.when_durable(paused)
+
+
+def unpin(request: Request) -> None:
+    if not request.payload:
+        raise errors.INVALID_JSON("unexpected end of JSON input")
+    group = read_request(request.payload, _UNPIN, strict=False).get("group", "")
+    if not group:
+        raise errors.INVALID_JSON("consumer group not specified")
+    if not GROUP_NAME.fullmatch(group):
+        raise errors.CONSUMER_INVALID_GROUP_NAME()
+    consumer = _consumer(request)
+    if group not in consumer.config.priority_groups:
+        raise errors.CONSUMER_INVALID_PRIORITY_GROUP()
+    consumer.groups.unpin()
+    consumer.events.unpinned(group, "admin")
+    request.reply({})
+    consumer.resume()
+
+
+def reset(request: Request) -> None:
+    stream = request.account.streams.get(request.names[0])
+    consumer: Consumer | None = stream.consumers.get(request.names[1]) if stream is not None else None
+    if consumer is None:  # the consumer itself answers, so without one nobody does
+        return
+    seq = read_request(request.payload, _RESET, strict=False).get("seq", 0)
+    seq = _reset_seq(consumer, seq)
+    consumer.reset(seq)
+
+    def done() -> None:
+        request.reply({**consumer.info(), "reset_seq": seq})
+        consumer.resume()
+
+    consumer.when_durable(done)
+
+
+def _reset_seq(consumer: Consumer, seq: int) -> int:
+    """Where a consumer may start anew; raises ApiError."""
+    config = consumer.config
+    if seq == 0:
+        return consumer.ledger.floor_stream_seq + 1
+    if config.deliver_policy is DeliverPolicy.ALL:
+        return seq
+    if config.deliver_policy is DeliverPolicy.BY_START_SEQUENCE:
+        if seq < config.opt_start_seq:
+            raise errors.CONSUMER_INVALID_RESET("below start seq")
+        return seq
+    if config.deliver_policy is DeliverPolicy.BY_START_TIME:
+        assert config.opt_start_time is not None
+        if seq < consumer.stream.store.seq_from_time(config.opt_start_time):
+            raise errors.CONSUMER_INVALID_RESET("below start time")
+        return seq
+    raise errors.CONSUMER_INVALID_RESET("not allowed")
+
+
+_CREATED = "consumer_create_response"
+_BLANK_PAGE = {"total": 0, "offset": 0, "limit": 0, "consumers": []}
+
+ENDPOINTS = [
+    Endpoint("CONSUMER.CREATE.*", _CREATED, create_by_body),
+    Endpoint("CONSUMER.CREATE.*.*", _CREATED, create_by_name),
+    Endpoint("CONSUMER.CREATE.*.*.>", _CREATED, create_by_name),
+    Endpoint("CONSUMER.DURABLE.CREATE.*.*", _CREATED, create_durable),
+    Endpoint("CONSUMER.INFO.*.*", "consumer_info_response", info),
+    Endpoint("CONSUMER.NAMES.*", "consumer_names_response", names, _BLANK_PAGE),
+    Endpoint("CONSUMER.LIST.*", "consumer_list_response", list_consumers, _BLANK_PAGE),
+    Endpoint("CONSUMER.DELETE.*.*", "consumer_delete_response", delete),
+    Endpoint("CONSUMER.PAUSE.*.*", "consumer_pause_response", pause, {"paused": False, "pause_until": ZERO_TIME}),
+    Endpoint("CONSUMER.UNPIN.*.*", "consumer_unpin_response", unpin),
+    Endpoint("CONSUMER.RESET.*.*", "consumer_reset_response", reset, {"reset_seq": 0}),
+]

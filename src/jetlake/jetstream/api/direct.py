@@ -1,0 +1,181 @@
+"""DIRECT.GET: messages as messages, not as JSON.
+
+The body of an answer is the message's payload, and its headers are followed by what says which message it is. A batch
+is a row of messages and a last one, with a status, that ends it. What cannot be had is told by a status alone.
+
+    DIRECT.GET.<stream>             a JSON request: one message, a batch, or the last message of many subjects
+    DIRECT.GET.<stream>.<subject>   the last message of a subject
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jetlake.broker.subscription import Msg
+from jetlake.errors import BadRequest, TooManyResults
+from jetlake.jetstream.api.messages import GET, has_conflict, load
+from jetlake.jetstream.errors import ApiError
+from jetlake.jetstream.go_time import format_time
+from jetlake.jetstream.json_shape import read_request
+from jetlake.jetstream.stream_config import Storage
+from jetlake.store import StoredMsg
+from jetlake.subjects import encode_subject
+from jetlake.wire.headers import Pair, append_headers, status_block
+
+if TYPE_CHECKING:
+    from jetlake.jetstream.stream import Stream
+
+RESULTS_MAX = 1024
+_SELECTORS = ("seq", "last_by_subj", "next_by_subj", "multi_last")
+
+
+def direct_get(stream: Stream, msg: Msg, key: str | None, exceeds_level: bool) -> None:
+    """Answer a direct get; `key` is the subject that its own subject goes on with, None without one."""
+    answers = _Answers(stream, msg.reply)
+    if exceeds_level:
+        answers.status(412, "Required Api Level")
+        return
+    if key is None and not msg.payload:
+        answers.status(408, "Empty Request")
+        return
+    try:
+        fields = read_request(msg.payload, GET, strict=False)
+    except ApiError:
+        answers.status(408, "Malformed Request")
+        return
+    if key is None:
+        _get(answers, fields)
+    else:
+        _get_last(answers, fields, key)
+
+
+class _Answers:
+    """Sends messages of a stream to who asked."""
+
+    def __init__(self, stream: Stream, reply: bytes) -> None:
+        self.stream, self.store = stream, stream.store
+        self._reply, self._send = reply, stream.account.send
+        self._name = encode_subject(stream.config.name)
+        self.sent_size = 0
+        self.last_seq = 0  # of the message sent before
+
+    def status(self, code: int, text: str, pairs: list[Pair] | None = None) -> None:
+        self._send(self._reply, headers=status_block(code, text, pairs or []))
+
+    def message(self, message: StoredMsg, *, no_headers: bool = False, num_pending: int | None = None) -> None:
+        """Send a message; with the number of those that follow it when it is one of a batch."""
+        headers = b""
+        if not no_headers:
+            pairs = [
+                (b"Nats-Stream", self._name),
+                (b"Nats-Subject", encode_subject(message.subject)),
+                (b"Nats-Sequence", b"%d" % message.seq),
+                (b"Nats-Time-Stamp", format_time(message.time_ns).encode()),
+            ]
+            if num_pending is not None:
+                pairs += self.progress(num_pending)
+            headers = append_headers(message.headers, pairs)
+        self._send(self._reply, message.payload, headers=headers)
+        self.last_seq = message.seq
+        self.sent_size += len(encode_subject(message.subject)) + len(message.headers) + len(message.payload)
+
+    def progress(self, num_pending: int) -> list[Pair]:
+        """Where in a batch we are."""
+        return [(b"Nats-Num-Pending", b"%d" % num_pending), (b"Nats-Last-Sequence", b"%d" % self.last_seq)]
+
+
+def _get_last(answers: _Answers, fields: dict[str, Any], key: str) -> None:
+    others = ("seq", "last_by_subj", "next_by_subj", "multi_last", "batch", "up_to_seq")
+    has_others = any(fields.get(name) for name in others) or "start_time" in fields or "up_to_time" in fields
+    if not key or has_others:
+        answers.status(408, "Bad Request")
+    else:
+        _get_one(answers, {**fields, "last_by_subj": key})
+
+
+def _get(answers: _Answers, fields: dict[str, Any]) -> None:
+    last, next_by, batch = fields.get("last_by_subj", ""), fields.get("next_by_subj", ""), fields.get("batch", 0)
+    multi, up_to_seq = fields.get("multi_last", ()), fields.get("up_to_seq", 0)
+    if not any(fields.get(name) for name in _SELECTORS) and "start_time" not in fields:
+        answers.status(408, "Empty Request")
+    elif (
+        has_conflict(fields)
+        or (last and (batch > 0 or multi))
+        or (next_by and multi)
+        or (up_to_seq and "up_to_time" in fields)
+    ):
+        answers.status(408, "Bad Request")
+    elif multi:
+        _get_multi(answers, fields)
+    elif batch:
+        _get_batch(answers, fields)
+    else:
+        _get_one(answers, fields)
+
+
+def _get_one(answers: _Answers, fields: dict[str, Any]) -> None:
+    message = load(answers.stream, fields)
+    if message is None:
+        answers.status(404, "Message Not Found")
+    else:
+        answers.message(message, no_headers=fields.get("no_hdr", False))
+
+
+def _get_batch(answers: _Answers, fields: dict[str, Any]) -> None:
+    """Matching messages in a row, up to a number or size."""
+    store, filter = answers.store, fields.get("next_by_subj", "") or ">"
+    seq = store.seq_from_time(fields["start_time"]) if "start_time" in fields else fields.get("seq", 0)
+    size_max = fields.get("max_bytes", 0) or answers.stream.host.options.max_pending
+    no_headers = fields.get("no_hdr", False)
+    try:
+        pending = store.num_pending(max(seq, 1), filter).msgs
+    except BadRequest:  # no filter: nothing matches it
+        answers.status(404, "Message Not Found")
+        return
+    for count in range(max(fields["batch"], 0)):
+        message = store.load_next(max(seq, 1), filter)
+        if message is None:
+            if count:
+                break
+            answers.status(404, "Message Not Found")
+            return
+        seq = message.seq + 1
+        pending -= not no_headers  # nats-server counts only where it shows
+        answers.message(message, no_headers=no_headers, num_pending=pending)
+        if answers.sent_size >= size_max:
+            break
+    answers.status(204, "EOB", answers.progress(pending))
+
+
+def _get_multi(answers: _Answers, fields: dict[str, Any]) -> None:
+    """The last message of each matching subject, in order."""
+    store, state = answers.store, answers.store.fast_state()
+    up_to_seq = fields.get("up_to_seq", 0)
+    if "up_to_time" in fields:
+        up_to_seq = store.seq_from_time(fields["up_to_time"])
+        if up_to_seq <= state.first_seq:
+            answers.status(404, "No Results")
+            return
+        up_to_seq -= 1
+    up_to_seq = up_to_seq or state.last_seq
+    try:
+        seqs = store.multi_last_seqs(fields["multi_last"], up_to_seq, RESULTS_MAX)
+    except TooManyResults:
+        answers.status(413, "Too Many Results")
+        return
+    except BadRequest:
+        seqs = []
+    # nats-server's files have nothing up to a sequence that is not there yet; its memory has.
+    is_beyond = up_to_seq > state.last_seq and answers.stream.config.storage is Storage.FILE
+    if not seqs or is_beyond:
+        answers.status(404, "No Results")
+        return
+    seqs = [seq for seq in seqs if seq >= fields.get("seq", 0)]
+    size_max = fields.get("max_bytes", 0) or answers.stream.host.options.max_pending
+    batch, pending = fields.get("batch", 0), len(seqs)
+    for seq in seqs[:batch] if batch > 0 else seqs:
+        pending -= 1
+        answers.message(store.load(seq), num_pending=pending)
+        if answers.sent_size >= size_max:
+            break
+    answers.status(204, "EOB", [*answers.progress(pending), (b"Nats-UpTo-Sequence", b"%d" % up_to_seq)])

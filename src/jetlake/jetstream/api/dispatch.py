@@ -1,0 +1,110 @@
+"""Api: everything that clients of one account ask on `$JS.API.…`.
+
+One internal subscription brings all of it. A subject that no endpoint has gets no answer, as from nats-server. Direct
+gets and pull requests answer with messages instead of JSON: the former are handled here too, the latter by their
+consumer; and where there is nobody to ask, the client hears that there are no responders.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jetlake.broker.account import Account
+from jetlake.broker.broker import API_LEVEL
+from jetlake.broker.subscription import Msg
+from jetlake.jetstream import advisories, errors
+from jetlake.jetstream.api import account_info, consumers, messages, snapshots, streams
+from jetlake.jetstream.api.direct import direct_get
+from jetlake.jetstream.api.request import EndpointTable, Request
+from jetlake.subjects import decode_subject
+from jetlake.wire.headers import header_value
+
+if TYPE_CHECKING:
+    from jetlake.jetstream.host import Host
+    from jetlake.jetstream.js_account import JsAccount
+
+_PREFIX = b"$JS.API."
+_DIRECT_GET = b"$JS.API.DIRECT.GET."
+_MSG_NEXT = b"$JS.API.CONSUMER.MSG.NEXT."
+
+_TABLE = EndpointTable(
+    [
+        *account_info.ENDPOINTS,
+        *streams.ENDPOINTS,
+        *messages.ENDPOINTS,
+        *snapshots.ENDPOINTS,
+        *consumers.ENDPOINTS,
+    ]
+)
+
+
+class Api:
+    """The API of one account; `js_account` is None where JetStream is not enabled for it."""
+
+    def __init__(self, account: Account, js_account: JsAccount | None, host: Host) -> None:
+        self.account, self.js_account, self.host = account, js_account, host
+
+    def handle(self, msg: Msg) -> None:
+        """Take a request."""
+        if msg.subject.startswith(_DIRECT_GET):
+            self._direct_get(msg)
+        elif msg.subject == _DIRECT_GET[:-1]:
+            _no_responders(msg)
+        elif msg.subject.startswith(_MSG_NEXT):
+            self._check_consumer(msg)
+        else:
+            found = _TABLE.find(decode_subject(msg.subject[len(_PREFIX) :]))
+            if found is not None:
+                request = Request(self, found[0], msg, found[1])
+                request.guarded(lambda: self._admit(request))()
+
+    def answer(self, msg: Msg, response: bytes, is_counted: bool, error_count: int) -> None:
+        """Send the answer to a request, and take note of it."""
+        if self.js_account is not None and is_counted:
+            self.js_account.api_total += 1
+            self.js_account.api_errors += error_count
+        if msg.reply:
+            self.account.send(msg.reply, response)
+        if is_counted:
+            advisories.api_audit(self.account, self.host, msg, response)
+
+    def _admit(self, request: Request) -> None:
+        if request.endpoint.is_for_clusters:
+            raise errors.CLUSTER_REQUIRED()
+        if exceeds_api_level(request.msg.headers):
+            raise errors.REQUIRED_API_LEVEL()
+        if self.js_account is None:
+            raise errors.NOT_ENABLED_FOR_ACCOUNT()
+        request.endpoint.handler(request)
+
+    def _direct_get(self, msg: Msg) -> None:
+        name, _, key = decode_subject(msg.subject[len(_DIRECT_GET) :]).partition(".")
+        stream = self.js_account.streams.get(name) if self.js_account is not None else None
+        if stream is None or not stream.config.allow_direct:
+            _no_responders(msg)
+        elif msg.reply:
+            has_key = msg.subject.count(b".") > _DIRECT_GET.count(b".")
+            direct_get(stream, msg, key if has_key else None, exceeds_api_level(msg.headers))
+
+    def _check_consumer(self, msg: Msg) -> None:
+        """The consumer has a subscription of its own: only its absence is to be told here."""
+        stream_name, _, consumer_name = decode_subject(msg.subject[len(_MSG_NEXT) :]).partition(".")
+        stream = self.js_account.streams.get(stream_name) if self.js_account is not None else None
+        if stream is None or consumer_name not in stream.consumers:
+            _no_responders(msg)
+
+
+def exceeds_api_level(headers: bytes) -> bool:
+    """Whether a request asks for a newer API than this one, or for something that is no level."""
+    level = header_value(headers, b"Nats-Required-Api-Level") if headers else None
+    if not level:
+        return False
+    try:
+        return int(level) > API_LEVEL
+    except ValueError:
+        return True
+
+
+def _no_responders(msg: Msg) -> None:
+    if msg.client is not None and msg.client.options.no_responders:
+        msg.client.no_responders(msg)

@@ -1,0 +1,86 @@
+"""StreamInfo: a stream as responses show it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from jetlake.jetstream import errors
+from jetlake.jetstream.go_time import ZERO_TIME, format_time
+from jetlake.jetstream.stream_config import config_json
+
+if TYPE_CHECKING:
+    from jetlake.jetstream.stream import Stream
+
+DELETED_COUNT_MAX = 1_000_000  # a response with more sequences than these is refused
+LOST_COUNT_MAX = 10_000
+
+
+def stream_info(
+    stream: Stream,
+    *,
+    with_server: bool = True,
+    with_domain: bool = True,
+    with_cluster: bool = False,
+    with_deleted: bool = False,
+    subjects: dict[str, int] | None = None,
+) -> dict[str, Any]:
+    """The fields of a StreamInfo. Which calls show what is nats-server's choice."""
+    host = stream.host
+    info: dict[str, Any] = {
+        "config": config_json(stream.config, with_server=with_server),
+        "created": format_time(stream.created_ns),
+        "state": _state(stream, with_deleted, subjects),
+    }
+    if with_domain and host.options.jetstream.domain:
+        info["domain"] = host.options.jetstream.domain
+    if with_cluster:
+        info["cluster"] = {"leader": host.server_name}
+    info["ts"] = format_time(host.clock())
+    return info
+
+
+def consumer_count(stream: Stream) -> int:
+    """How many consumers a stream has, without those that only serve other streams."""
+    return sum(not consumer.config.direct for consumer in stream.consumers.values())
+
+
+def readable(subject: str) -> str:
+    """A subject as JSON can hold it: bytes that are not UTF-8 are replaced."""
+    if subject.isascii():
+        return subject
+    return subject.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+def _state(stream: Stream, with_deleted: bool, subjects: dict[str, int] | None) -> dict[str, Any]:
+    state = stream.store.state() if with_deleted else stream.store.fast_state()
+    shown: dict[str, Any] = {
+        "messages": state.msgs,
+        "bytes": state.bytes,
+        "first_seq": state.first_seq or int(stream.config.first_seq == 1),  # one that was asked for is shown
+        "first_ts": format_time(state.first_time_ns) if state.msgs else ZERO_TIME,
+        "last_seq": state.last_seq,
+        "last_ts": format_time(state.last_time_ns) if state.last_time_ns else ZERO_TIME,
+    }
+    if state.num_subjects:
+        shown["num_subjects"] = state.num_subjects
+    if subjects:
+        shown["subjects"] = {readable(subject): count for subject, count in subjects.items()}
+    if state.num_deleted:
+        shown["num_deleted"] = state.num_deleted
+    if with_deleted and state.num_deleted:
+        if state.num_deleted > DELETED_COUNT_MAX:
+            raise errors.STREAM_INFO_MAX_SUBJECTS()
+        shown["deleted"] = _sequences(state.deleted.ranges(), DELETED_COUNT_MAX)
+    if state.lost:
+        shown["lost"] = {"msgs": _sequences(state.lost.ranges(), LOST_COUNT_MAX), "bytes": 0}
+    shown["consumer_count"] = consumer_count(stream)
+    return shown
+
+
+def _sequences(ranges: Iterable[tuple[int, int]], count_max: int) -> list[int]:
+    """The sequences in ranges, as many as may be shown."""
+    found: list[int] = []
+    for first, last in ranges:
+        found.extend(range(first, min(last, first + count_max - len(found) - 1) + 1))
+    return found

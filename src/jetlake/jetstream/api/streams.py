@@ -1,0 +1,98 @@
+"""Streams: create, update, delete, and look at them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jetlake.jetstream import errors
+from jetlake.jetstream.api.request import Endpoint, Request
+from jetlake.jetstream.api.stream_info import stream_info
+from jetlake.jetstream.json_shape import BOOL, INT, STRING, Struct, is_empty_request, is_json
+from jetlake.jetstream.stream_config import parse_request, with_level
+from jetlake.jetstream.stream_rules import check_create, is_valid_subject
+
+NAMES_MAX = 1024
+LIST_MAX = 256
+SUBJECTS_MAX = 100_000
+
+_BLANK_PAGE = {"total": 0, "offset": 0, "limit": 0}
+_NAMES = Struct("JSApiStreamNamesRequest", {"offset": INT, "subject": STRING})
+_LIST = Struct("JSApiStreamListRequest", {"offset": INT, "subject": STRING})
+_INFO = Struct("JSApiStreamInfoRequest", {"offset": INT, "deleted_details": BOOL, "subjects_filter": STRING})
+
+
+def create(request: Request) -> None:
+    config, pedantic = parse_request(request.payload, strict=request.is_strict)
+    if config.name != request.names[0]:
+        raise errors.STREAM_NAME_MISMATCH()
+    config = with_level(config)  # its size counts
+    check_create(config)
+    if request.account.when_gone(config.name, request.guarded(lambda: create(request))):
+        return  # a stream of that name is on its way out
+    stream = request.account.create(config, pedantic=pedantic)
+    stream.when_durable(lambda: request.reply({**stream_info(stream, with_domain=False), "did_create": True}))
+
+
+def update(request: Request) -> None:
+    config, pedantic = parse_request(request.payload, strict=request.is_strict)
+    config = request.account.checked(config, pedantic=pedantic)
+    if config.name != request.names[0]:
+        raise errors.STREAM_NAME_MISMATCH()
+    stream = request.stream
+    request.account.update(stream, request.account.checked(with_level(config), pedantic=pedantic))
+    stream.when_durable(lambda: request.reply(stream_info(stream)))
+
+
+def delete(request: Request) -> None:
+    if not is_empty_request(request.payload):
+        raise errors.NOT_EMPTY_REQUEST()
+    request.account.delete(request.stream, lambda: request.reply({"success": True}), request.fail)
+
+
+def names(request: Request) -> None:
+    offset, subject = _page(request, _NAMES)
+    found = [stream.config.name for stream in request.account.streams_about(subject)]
+    offset = min(offset, len(found))
+    page = found[offset : offset + NAMES_MAX]
+    request.reply({"total": len(found), "offset": offset, "limit": NAMES_MAX, "streams": page or None})
+
+
+def list_all(request: Request) -> None:
+    offset, subject = _page(request, _LIST)
+    found = request.account.streams_about(subject)
+    offset = min(offset, len(found))
+    page = [stream_info(stream, with_server=False) for stream in found[offset : offset + LIST_MAX]]
+    fields: dict[str, Any] = {"total": len(found), "offset": offset, "limit": LIST_MAX, "streams": page}
+    if request.account.offline:
+        fields["missing"] = sorted(request.account.offline)
+        fields["offline"] = request.account.offline
+    request.reply(fields)
+
+
+def info(request: Request) -> None:
+    fields = request.read(_INFO) if is_json(request.payload) else {}
+    stream = request.stream
+    offset, filter = max(fields.get("offset", 0), 0), fields.get("subjects_filter", "")
+    page, subjects = dict(_BLANK_PAGE), None
+    totals = stream.store.subjects_totals(filter) if filter and is_valid_subject(filter) else {}
+    if totals:
+        page = {"total": len(totals), "offset": offset, "limit": SUBJECTS_MAX}
+        subjects = {subject: totals[subject] for subject in sorted(totals)[offset : offset + SUBJECTS_MAX]}
+    details = fields.get("deleted_details", False)
+    request.reply({**page, **stream_info(stream, with_cluster=True, with_deleted=details, subjects=subjects)})
+
+
+def _page(request: Request, shape: Struct) -> tuple[int, str]:
+    """Where a list begins, and what it is about."""
+    fields = request.read(shape) if is_json(request.payload) else {}
+    return max(fields.get("offset", 0), 0), fields.get("subject", "")
+
+
+ENDPOINTS = [
+    Endpoint("STREAM.CREATE.*", "stream_create_response", create),
+    Endpoint("STREAM.UPDATE.*", "stream_update_response", update),
+    Endpoint("STREAM.DELETE.*", "stream_delete_response", delete),
+    Endpoint("STREAM.NAMES", "stream_names_response", names, {**_BLANK_PAGE, "streams": None}),
+    Endpoint("STREAM.LIST", "stream_list_response", list_all, {**_BLANK_PAGE, "streams": []}),
+    Endpoint("STREAM.INFO.*", "stream_info_response", info, _BLANK_PAGE),
+]

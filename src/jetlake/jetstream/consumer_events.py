@@ -1,0 +1,83 @@
+"""What a consumer tells about itself: advisories, and metrics of sampled acks. Built only when somebody listens."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jetlake.jetstream.advisories import encode_event, is_heard, send_advisory
+from jetlake.jetstream.consumer_ledger import Dropped
+from jetlake.jetstream.go_time import ZERO_TIME, format_time
+from jetlake.subjects import encode_subject
+
+if TYPE_CHECKING:
+    from jetlake.jetstream.consumer import Consumer
+
+DELETED_REASON = "Unacknowledged message was deleted"
+
+
+class ConsumerEvents:
+    """The events of one consumer."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+
+    def action(self, action: str) -> None:
+        """It was made or deleted: `action` is create or delete."""
+        event = {"create": "CREATED", "delete": "DELETED"}[action]
+        self._send(event, "consumer_action", action=action)
+
+    def paused(self, pause_until_ns: int | None, is_paused: bool) -> None:
+        """It was paused, or goes on."""
+        until = format_time(pause_until_ns) if pause_until_ns is not None else ZERO_TIME
+        self._send("PAUSE", "consumer_pause", paused=is_paused, pause_until=until)
+
+    def max_deliveries(self, dropped: Dropped) -> None:
+        """A message was delivered as often as it may be."""
+        self._send("MAX_DELIVERIES", "max_deliver", stream_seq=dropped.seq, deliveries=dropped.deliveries)
+
+    def naked(self, seq: int, consumer_seq: int, deliveries: int) -> None:
+        """A client refused a message."""
+        self._send("MSG_NAKED", "nak", consumer_seq=consumer_seq, stream_seq=seq, deliveries=deliveries)
+
+    def terminated(self, seq: int, consumer_seq: int, deliveries: int, reason: str) -> None:
+        """A message will not be delivered again."""
+        fields = {"consumer_seq": consumer_seq, "stream_seq": seq, "deliveries": deliveries}
+        self._send("MSG_TERMINATED", "terminated", **fields, **({"reason": reason} if reason else {}))
+
+    def pinned(self, group: str, pin_id: str) -> None:
+        """A client was chosen."""
+        self._send_group("PINNED", "consumer_group_pinned", group, pinned_id=pin_id)
+
+    def unpinned(self, group: str, reason: str) -> None:
+        """A client lost its place: `reason` is timeout or admin."""
+        self._send_group("UNPINNED", "consumer_group_unpinned", group, reason=reason)
+
+    def acked(self, seq: int, consumer_seq: int, deliveries: int, ack_time_ns: int) -> None:
+        """A sampled ack."""
+        consumer = self._consumer
+        subject = encode_subject(f"$JS.EVENT.METRIC.CONSUMER.ACK.{consumer.stream.name}.{consumer.name}")
+        if not is_heard(consumer.account, subject):
+            return
+        fields = {
+            **self._names(),
+            "consumer_seq": consumer_seq,
+            "stream_seq": seq,
+            "ack_time": ack_time_ns,
+            "deliveries": deliveries,
+        }
+        event = encode_event(consumer.host, "io.nats.jetstream.metric.v1.consumer_ack", fields)
+        consumer.account.send(subject, event)
+
+    def _names(self) -> dict[str, Any]:
+        return {"stream": self._consumer.stream.name, "consumer": self._consumer.name}
+
+    def _send(self, event: str, type: str, **fields: Any) -> None:
+        consumer = self._consumer
+        subject = f"CONSUMER.{event}.{consumer.stream.name}.{consumer.name}"
+        send_advisory(consumer.account, consumer.host, subject, type, {**self._names(), **fields})
+
+    def _send_group(self, event: str, type: str, group: str, **fields: Any) -> None:
+        consumer = self._consumer
+        subject = f"CONSUMER.{event}.{consumer.stream.name}.{consumer.name}"
+        names = {"account": consumer.account.name, **self._names(), "group": group}
+        send_advisory(consumer.account, consumer.host, subject, type, {**names, **fields})

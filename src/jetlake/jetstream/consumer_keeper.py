@@ -1,0 +1,237 @@
+"""Keeps what a consumer remembers in a file.
+
+The file is `store.consumer_store`'s, written as a whole: the state, and the configuration in its `meta`. Its name is
+that of the consumer and of the time it was made, so that a consumer which is deleted and made again never shares a file
+with what it was before; of two files for one name, recovery takes the younger.
+
+A change that somebody waits for is committed at once (`when_durable`); others are written a little later, together.
+Those writes stand in line, one at a time for a whole server, so that many busy consumers do not keep the disk from
+streams.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from jetlake.clock import SECOND_NS
+from jetlake.errors import CorruptBlock
+from jetlake.jetstream.consumer_config import ConsumerConfig, config_json, read_config
+from jetlake.jetstream.errors import ApiError
+from jetlake.jetstream.host import Host
+from jetlake.store.consumer_store import ConsumerState, consumer_file_name, decode_state, encode_state
+from jetlake.store.files import Files, atomic_write, is_temp
+
+if TYPE_CHECKING:
+    from jetlake.jetstream.host import Commit
+
+LAZY_NS = SECOND_NS
+RETRY_NS = 2 * SECOND_NS
+
+Callback = Callable[[], None]
+
+
+class Kept(NamedTuple):
+    """What a file says."""
+
+    name: str
+    created_ns: int
+    config: ConsumerConfig
+    state: ConsumerState
+    path: str
+
+
+class _Meta(msgspec.Struct, frozen=True):
+    name: str
+    created_ns: int
+    config: msgspec.Raw
+
+
+def encode_meta(name: str, created_ns: int, config: ConsumerConfig) -> bytes:
+    """What is stored beside the state."""
+    text = msgspec.json.encode(config_json(config))
+    return msgspec.json.encode(_Meta(name, created_ns, msgspec.Raw(text)))
+
+
+def read_kept(files: Files, directory: str) -> tuple[list[Kept], list[CorruptBlock], list[str]]:
+    """The consumers of a directory, the files that are damaged, and those that are only in the way."""
+    found: dict[str, Kept] = {}
+    damaged: list[CorruptBlock] = []
+    leftover: list[str] = []
+    for file_name in files.list(directory) if files.exists(directory) else []:
+        path = f"{directory}/{file_name}"
+        if is_temp(file_name):
+            leftover.append(path)
+            continue
+        try:
+            kept = _decode(path, files.read(path))
+        except CorruptBlock as error:
+            damaged.append(error)
+            continue
+        older = found.get(kept.name)
+        if older is None or older.created_ns < kept.created_ns:
+            found[kept.name], kept = kept, older  # type: ignore[assignment]  # the older one, if there is one
+        if kept is not None:
+            leftover.append(kept.path)
+    return sorted(found.values(), key=lambda kept: kept.name), damaged, leftover
+
+
+def _decode(path: str, data: bytes) -> Kept:
+    state, meta = decode_state(data, path)
+    try:
+        fields = msgspec.json.decode(meta, type=_Meta)
+        config = read_config(bytes(fields.config))
+    except (msgspec.MsgspecError, ApiError) as error:
+        raise CorruptBlock(path, 0, f"its configuration: {error}") from error
+    return Kept(fields.name, fields.created_ns, config, state, path)
+
+
+class _Write:
+    """One commit: a new file in place of the old one, or no file."""
+
+    def __init__(self, files: Files, path: str, state: ConsumerState | None, meta: bytes, sync: bool) -> None:
+        self._files, self._path, self._state, self._meta, self._sync = files, path, state, meta, sync
+
+    def run(self) -> None:
+        directory = self._path.rpartition("/")[0]
+        if self._state is not None:
+            self._files.make_dirs(directory)
+            atomic_write(self._files, self._path, [encode_state(self._state, self._meta)], durable=self._sync)
+        elif self._files.exists(self._path):
+            self._files.remove(self._path)
+            if self._sync:
+                self._files.sync_dir(directory)
+
+
+class Keeper:
+    """The file of one consumer: a CommitUnit."""
+
+    def __init__(
+        self,
+        host: Host,
+        files: Files,
+        directory: str,
+        name: str,
+        created_ns: int,
+        snapshot: Callable[[], tuple[ConsumerState, bytes]],
+    ) -> None:
+        self._host, self._files, self._snapshot, self._name = host, files, snapshot, name
+        self.path = f"{directory}/{consumer_file_name(name)}.{created_ns:x}"
+        self._sync = host.options.jetstream.sync_always
+        self._is_dirty = self._is_deleted = self._is_in_line = False
+        self._is_running = False
+        self._waiting: list[Callback] = []
+        self._committing: list[Callback] = []
+        self.failed: Callable[[BaseException], None] | None = None
+
+    def changed(self) -> None:
+        """Something changed that is to be written some time soon."""
+        self._is_dirty = True
+        if not self._is_in_line and not self._is_deleted:
+            self._is_in_line = True
+            _line(self._host).enter(self)
+
+    def when_durable(self, callback: Callback) -> None:
+        """Call back once everything up to now is in the file, at once if it is."""
+        if not self._is_dirty and not self._is_running:
+            callback()
+            return
+        self._waiting.append(callback)
+        self._host.commit_soon(self)
+
+    def delete(self, callback: Callback) -> None:
+        """Remove the file, and call back when that is durable."""
+        self._is_deleted = self._is_dirty = True
+        self.when_durable(callback)
+
+    def flush(self) -> None:
+        """Write what is to be written."""
+        if self._is_dirty:
+            self._host.commit_soon(self)
+
+    # As a CommitUnit
+
+    def prepare_commit(self) -> Commit | None:
+        self._committing, self._waiting = self._committing + self._waiting, []
+        if not self._is_dirty:
+            return None
+        self._is_dirty, self._is_running = False, True
+        if self._is_deleted:
+            return _Write(self._files, self.path, None, b"", self._sync)
+        state, meta = self._snapshot()
+        return _Write(self._files, self.path, state, meta, self._sync)
+
+    def complete_commit(self, commit: Any) -> None:
+        self._is_running = False
+        self._leave_line()
+        done, self._committing = self._committing, []
+        for callback in done:
+            callback()
+
+    def fail_commit(self, error: BaseException) -> None:
+        """The old file is as it was: try again, and let those who wait go on waiting, or time out."""
+        self._is_running = False
+        self._is_dirty = True
+        self._leave_line()
+        self._host.log("error", f"consumer state not written name={self._name} error={error}")
+        self._waiting, self._committing = self._committing + self._waiting, []
+        if self.failed is not None:
+            self._waiting.clear()
+            self.failed(error)
+        else:
+            self._host.call_at(self._host.clock() + RETRY_NS, self.flush)
+
+    def _leave_line(self) -> None:
+        if self._is_in_line:
+            self._is_in_line = False
+            _line(self._host).leave(self)
+            if self._is_dirty:
+                self.changed()
+
+
+class _Line:
+    """Keepers with changes that nobody waits for, written one after the other."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._keepers: deque[tuple[int, Keeper]] = deque()
+        self._current: Keeper | None = None
+        self._is_waiting = False
+
+    def enter(self, keeper: Keeper) -> None:
+        self._keepers.append((self._host.clock() + LAZY_NS, keeper))
+        self._next()
+
+    def leave(self, keeper: Keeper) -> None:
+        if keeper is self._current:
+            self._current = None
+            self._next()
+
+    def _next(self) -> None:
+        if self._current is not None or self._is_waiting or not self._keepers:
+            return
+        due_ns = self._keepers[0][0]
+        if due_ns > self._host.clock():
+            self._is_waiting = True
+            self._host.call_at(due_ns, self._due)
+            return
+        _, self._current = self._keepers.popleft()
+        self._host.commit_soon(self._current)
+
+    def _due(self) -> None:
+        self._is_waiting = False
+        self._next()
+
+
+_lines: WeakKeyDictionary[Host, _Line] = WeakKeyDictionary()
+
+
+def _line(host: Host) -> _Line:
+    found = _lines.get(host)
+    if found is None:
+        found = _lines[host] = _Line(host)
+    return found

@@ -1,0 +1,73 @@
+"""How many messages a consumer has yet to deliver for the first time: exact whenever somebody asks, and free otherwise.
+
+A count is kept with the sequence up to which it was made. When asked again, only what was stored since is counted, by
+the store's indexes. Removals need no notice: the number of sequences without a message (last sequence less messages)
+grows with every one of them, wherever it is, and then the store counts anew.
+
+For the last message of each subject the list that was made at creation comes first, then what was stored after it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+from jetlake.store.engine import BlockStore
+
+
+class NumPending:
+    """The number of messages from some sequence on that match some filters."""
+
+    def __init__(self, filters: Sequence[str]) -> None:
+        self.filters: Sequence[str] = filters or (">",)
+        self.last_seqs: deque[int] = deque()  # the rest of the list
+        self.resume_seq = 0
+        self._count = self._next_seq = self._through_seq = 0
+        self._gaps = self._list_gaps = -1
+        self._list_count = 0
+
+    def use_list(self, seqs: Sequence[int], resume_seq: int) -> None:
+        """Deliver these first, then what comes from a sequence on."""
+        self.last_seqs, self.resume_seq = deque(seqs), resume_seq
+        self._list_gaps = -1
+
+    def use_filters(self, filters: Sequence[str]) -> None:
+        """Count others from now on."""
+        self.filters = filters or (">",)
+        self._gaps = -1
+
+    def value(self, store: BlockStore, next_seq: int) -> int:
+        """How many there are from a sequence on; while the list lasts, its rest and what comes after it."""
+        if not self.last_seqs:
+            return self._from(store, next_seq)
+        return self._in_list(store) + self._from(store, self.resume_seq)
+
+    def taken(self, count: int, next_seq: int) -> None:
+        """So many of them were delivered, or turned out to be unreadable: the rest starts at a sequence."""
+        if self.last_seqs:
+            for _ in range(count):
+                self.last_seqs.popleft()
+            self._list_count -= count
+        else:
+            self._count -= count
+            self._next_seq = next_seq
+
+    def _from(self, store: BlockStore, next_seq: int) -> int:
+        catalog = store.catalog
+        last_seq, gaps = catalog.last_seq, catalog.last_seq - catalog.table.total
+        if gaps != self._gaps or next_seq != self._next_seq or last_seq < self._through_seq:
+            self._count = store.num_pending(next_seq, self.filters).msgs if next_seq <= last_seq else 0
+            self._gaps, self._next_seq = gaps, next_seq
+        elif last_seq > self._through_seq:
+            start_seq = max(self._through_seq + 1, next_seq)
+            self._count += store.num_pending(start_seq, self.filters).msgs if start_seq <= last_seq else 0
+        self._through_seq = last_seq
+        return self._count
+
+    def _in_list(self, store: BlockStore) -> int:
+        catalog = store.catalog
+        gaps = catalog.last_seq - catalog.table.total
+        if gaps != self._list_gaps:
+            self._list_count = sum(catalog.is_live(seq) for seq in self.last_seqs)
+            self._list_gaps = gaps
+        return self._list_count

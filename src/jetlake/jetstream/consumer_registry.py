@@ -1,0 +1,177 @@
+"""How consumers come and go: made and changed by requests, recovered at the start, deleted.
+
+A consumer is known to its stream before its file is durable, so that acks and requests find it, but it delivers nothing
+before whoever made it was told.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from jetlake.jetstream import errors
+from jetlake.jetstream.acks import account_hash
+from jetlake.jetstream.consumer import Consumer
+from jetlake.jetstream.consumer_config import Action, ConsumerConfig
+from jetlake.jetstream.consumer_keeper import Keeper, read_kept
+from jetlake.jetstream.consumer_rules import (
+    INACTIVE_DEFAULT_NS,
+    NAME_SIZE_MAX,
+    Ceilings,
+    check_config,
+    check_partition,
+    check_update,
+    check_work_queue,
+    same_config,
+    with_defaults,
+)
+from jetlake.jetstream.interest import Interest
+from jetlake.jetstream.stream_config import Retention
+
+if TYPE_CHECKING:
+    from jetlake.jetstream.stream import Stream
+
+CONSUMERS_NAME = "consumers"
+
+
+def put_consumer(stream: Stream, config: ConsumerConfig, action: Action, *, pedantic: bool = False) -> Consumer:
+    """Make a consumer, or change the one that has its name; raises ApiError. It is not durable, nor released, yet."""
+    ceilings = _ceilings(stream)
+    config = with_defaults(config, stream.config, ceilings, pedantic=pedantic)
+    check_config(config, stream.config, ceilings)
+    name = config.durable_name or config.name
+    existing: Consumer | None = stream.consumers.get(name) if name else None
+    if existing is not None:
+        _change(existing, config, action)
+        return existing
+    if action is Action.UPDATE:
+        raise errors.CONSUMER_DOES_NOT_EXIST()
+    _check_count(stream)
+    if stream.config.retention is Retention.WORKQUEUE:
+        check_work_queue(config, [other.config for other in stream.consumers.values()])
+    if len(name.encode()) > NAME_SIZE_MAX:
+        raise errors.CONSUMER_NAME_TOO_LONG(NAME_SIZE_MAX)
+    return _add(stream, name or _new_name(stream), _with_threshold(config), None)
+
+
+def _change(consumer: Consumer, config: ConsumerConfig, action: Action) -> None:
+    if action is Action.CREATE and not same_config(consumer.config, config):
+        raise errors.CONSUMER_ALREADY_EXISTS()
+    if consumer.stream.config.retention is Retention.WORKQUEUE:
+        others = [other.config for other in consumer.stream.consumers.values() if other is not consumer]
+        check_partition(config, others)
+    is_bound = consumer.config.is_push and consumer.account.has_interest(consumer.deliver_subject)
+    check_update(consumer.config, config, is_bound=is_bound)
+    consumer.update(_with_threshold(config))
+
+
+def _add(stream: Stream, name: str, config: ConsumerConfig, created_ns: int | None) -> Consumer:
+    _set_interest(stream)
+    consumer = Consumer(stream, name, config, created_ns or stream.host.clock())
+    stream.consumers[name] = consumer
+    keeper = None
+    if stream.directory is not None and not config.mem_storage and not config.direct:
+        directory = _directory(stream)
+        keeper = Keeper(stream.host, stream.js.files, directory, name, consumer.created_ns, consumer.snapshot)
+    consumer.open(keeper)
+    consumer.changed()
+    if stream.interest is not None:
+        stream.interest.consumer_added(consumer)
+    return consumer
+
+
+def _set_interest(stream: Stream) -> None:
+    if stream.interest is None and stream.config.retention is not Retention.LIMITS:
+        stream.interest = Interest(stream)
+
+
+def _ceilings(stream: Stream) -> Ceilings:
+    limits = stream.host.options.jetstream.limits
+    return Ceilings(limits.max_ack_pending, limits.max_request_batch, stream.js.limits.max_ack_pending)
+
+
+def _check_count(stream: Stream) -> None:
+    count_max, account_max = stream.config.max_consumers, stream.js.limits.max_consumers
+    if count_max <= 0 or 0 < account_max < count_max:
+        count_max = account_max
+    count = sum(not (other.config.direct or other.config.sourcing) for other in stream.consumers.values())
+    if 0 < count_max <= count:
+        raise errors.MAXIMUM_CONSUMERS()
+
+
+def _with_threshold(config: ConsumerConfig) -> ConsumerConfig:
+    """One that is not durable always goes when nobody uses it."""
+    if config.is_durable or config.inactive_threshold > 0:
+        return config
+    return replace(config, inactive_threshold=INACTIVE_DEFAULT_NS)
+
+
+def _new_name(stream: Stream) -> str:
+    while (name := account_hash(secrets.token_hex(16))) in stream.consumers:
+        pass
+    return name
+
+
+def _directory(stream: Stream) -> str:
+    assert stream.directory is not None
+    return f"{stream.directory.rpartition('/')[0]}/{CONSUMERS_NAME}"
+
+
+# Leaving
+
+
+def delete_consumer(consumer: Consumer, done: Callable[[], None]) -> None:
+    """Delete a consumer; `done` is called when that is durable."""
+    stream = consumer.stream
+    if stream.consumers.get(consumer.name) is consumer:
+        del stream.consumers[consumer.name]
+    consumer.close(409, "Consumer Deleted")
+    consumer.events.action("delete")
+    if stream.interest is not None:
+        stream.interest.consumer_removed(consumer)
+    if consumer.keeper is None:
+        done()
+    else:
+        consumer.keeper.delete(done)
+
+
+def drop_consumers(stream: Stream) -> None:
+    """A stream is deleted, files and all: its consumers go with it."""
+    for consumer in list(stream.consumers.values()):
+        consumer.close(409, "Consumer Deleted")
+        consumer.events.action("delete")
+    stream.consumers.clear()
+
+
+def close_consumers(stream: Stream) -> None:
+    """The server stops: who waits is told, and what consumers remember is written with the last commit."""
+    for consumer in stream.consumers.values():
+        consumer.close(409, "Server Shutdown", shows_pending=True)
+        if consumer.keeper is not None:
+            consumer.keeper.flush()
+
+
+# Coming back
+
+
+def recover_consumers(stream: Stream) -> None:
+    """Open the consumers that a stream had. One whose file is damaged is reported and left aside, files and all."""
+    _set_interest(stream)
+    if stream.directory is None:
+        return
+    files, host = stream.js.files, stream.host
+    kept, damaged, leftover = read_kept(files, _directory(stream))
+    for error in damaged:
+        host.log("error", f"consumer offline stream={stream.name} error={error}")
+    for path in leftover:
+        files.remove(path)
+    for each in kept:
+        consumer = _add(stream, each.name, each.config, each.created_ns)
+        consumer.restore(each.state)
+    if stream.interest is not None and not damaged:
+        stream.interest.check()
+    for consumer in list(stream.consumers.values()):
+        consumer.release()

@@ -1,0 +1,54 @@
+"""What JetStream asks of the server it runs in: time, timers, group commit and a log.
+
+Everything here is called on the loop thread, and calls back on it. `Commit.run` alone runs in another thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from jetlake.clock import Clock
+from jetlake.config.options import ServerOptions
+
+
+class Timer(Protocol):
+    """A call that is to come."""
+
+    def cancel(self) -> None: ...
+
+
+class Commit(Protocol):
+    """The disk's part of a commit."""
+
+    def run(self) -> None: ...
+
+
+class CommitUnit(Protocol):
+    """Something with changes in memory that a commit makes durable: a stream's store, a consumer's state.
+
+    `prepare_commit` hands out all that is to be written, or None. `run` of what it handed out is called in any thread,
+    and then one of `complete_commit` and `fail_commit` here. One commit at a time.
+    """
+
+    def prepare_commit(self) -> Commit | None: ...
+    def complete_commit(self, commit: Any) -> object: ...
+    def fail_commit(self, error: BaseException) -> None: ...
+
+
+class Host(Protocol):
+    """The server, as JetStream sees it."""
+
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def options(self) -> ServerOptions: ...
+    @property
+    def server_id(self) -> str: ...
+    @property
+    def server_name(self) -> str: ...
+
+    def call_at(self, time_ns: int, callback: Callable[[], None]) -> Timer: ...
+    def call_soon(self, callback: Callable[[], None]) -> None: ...
+    def commit_soon(self, unit: CommitUnit) -> None: ...
+    def log(self, level: str, line: str) -> None: ...

@@ -1,0 +1,352 @@
+"""JsAccount: the streams of one account, what they may take, and how they come and go.
+
+A stream is durable before anybody is told that it exists: its meta.json is written and synced, then its store is made.
+A deleted one is renamed to a tomb first, in one durable step, and its files are removed after that; recovery removes
+what a crash left over. A stream whose files cannot be read is offline: its name is taken, its files are not touched.
+
+Always true: the subjects of two streams do not overlap; a stream in `streams` has a meta.json that says its config,
+unless it is in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from jetlake.broker.account import Account
+from jetlake.broker.broker import API_LEVEL
+from jetlake.config.options import AccountJetStream
+from jetlake.errors import JetLakeError
+from jetlake.jetstream import advisories, errors
+from jetlake.jetstream.api.stream_info import consumer_count
+from jetlake.jetstream.consumer_keeper import Keeper
+from jetlake.jetstream.consumer_registry import drop_consumers
+from jetlake.jetstream.errors import ApiError
+from jetlake.jetstream.host import Host
+from jetlake.jetstream.stream import Stream
+from jetlake.jetstream.stream_config import Storage, StreamConfig, is_same, with_level
+from jetlake.jetstream.stream_meta import (
+    MSGS_NAME,
+    StreamMeta,
+    account_directory,
+    stream_directory,
+    tomb_directory,
+    write_meta,
+)
+from jetlake.jetstream.stream_rules import check_config, check_update, refuse_later_work
+from jetlake.subjects import overlaps
+
+if TYPE_CHECKING:
+    from jetlake.jetstream.service import JetStream
+
+UNLIMITED = 1 << 62
+_STEP_SIZE_MIN = 4 * 1024 * 1024
+_STEPS_MAX = 1024
+
+
+class JsAccount:
+    """The JetStream side of an account."""
+
+    def __init__(self, service: JetStream, account: Account, limits: AccountJetStream) -> None:
+        self.service, self.account, self.limits = service, account, limits
+        self.host: Host = service.host
+        self.files, self.keys = service.files, service.keys
+        self.directory = account_directory(service.directory, account.name)
+        self.streams: dict[str, Stream] = {}
+        self.offline: dict[str, str] = {}  # streams that could not be opened, and why
+        self.api_total = self.api_errors = 0
+        self._deleting: dict[str, list[Callable[[], None]]] = {}  # who waits for the end of a stream, by its name
+        self._room = {storage: _Room(self, storage) for storage in Storage}
+
+    # Streams
+
+    def stream(self, name: str) -> Stream:
+        """A stream by its name; raises ApiError."""
+        found = self.streams.get(name)
+        if found is None:
+            raise self._absence(name)
+        return found
+
+    def streams_about(self, subject: str = "") -> list[Stream]:
+        """The streams that have a subject in common with a filter, or all, by name."""
+        found = (self.streams[name] for name in sorted(self.streams))
+        if not subject:
+            return list(found)
+        return [stream for stream in found if any(overlaps(subject, own) for own in stream.config.subjects)]
+
+    def when_gone(self, name: str, callback: Callable[[], None]) -> bool:
+        """If a stream is being deleted, call back when that is over; False if none is."""
+        waiting = self._deleting.get(name)
+        if waiting is None:
+            return False
+        waiting.append(callback)
+        return True
+
+    def create(self, config: StreamConfig, *, pedantic: bool = False) -> Stream:
+        """Make a stream, or find the one that is the same; raises ApiError."""
+        others = sum(name != config.name for name in self.streams)
+        if 0 < self.limits.max_streams <= others:
+            raise errors.MAXIMUM_STREAMS()
+        config = self.checked(config, pedantic=pedantic)
+        refuse_later_work(config)
+        if config.num_replicas > 1:
+            raise errors.STREAM_REPLICAS_NOT_SUPPORTED()
+        existing = self.streams.get(config.name)
+        if existing is not None:
+            if is_same(existing.config, config):
+                return existing
+            raise errors.STREAM_NAME_EXIST()
+        if config.name in self.offline:
+            raise self._absence(config.name)
+        self._check_limits(config, config.max_bytes, 0)
+        self._check_overlap(config)
+        return self._make(with_level(config))
+
+    def update(self, stream: Stream, config: StreamConfig) -> None:
+        """Give a stream another configuration, which passed `checked`; raises ApiError."""
+        old = stream.config
+        config = check_update(old, config)
+        refuse_later_work(config)
+        added_bytes = max(max(config.max_bytes, 0) - max(old.max_bytes, 0), 0)
+        self._check_limits(config, added_bytes, config.max_bytes - added_bytes)
+        _check_consumers(stream, config)
+        self._check_overlap(config)
+        if stream.problem is not None:
+            raise errors.STREAM_STORE_FAILED("stream can not write at the moment")
+        config = with_level(config)
+        if config.storage is Storage.FILE:
+            meta = StreamMeta(created_ns=stream.created_ns, config=config)
+            write_meta(self.files, stream_directory(self.directory, config.name), meta)
+        stream.update(config)
+        advisories.stream_action(self.account, self.host, config.name, "modify")
+
+    def delete(self, stream: Stream, done: Callable[[], None], failed: Callable[[ApiError], None]) -> None:
+        """Remove a stream with all it has; one of the two is called when that is durable, or when it went wrong."""
+        name = stream.config.name
+        del self.streams[name]
+        self._deleting[name] = []
+        stream.close()
+
+        def finish() -> None:
+            try:
+                tomb = self._bury(stream)
+            except OSError as error:
+                self.host.log("error", f"stream cannot be deleted name={name} account={self.account.name} {error=!s}")
+                self.streams[name] = stream
+                stream.open()
+                failed(errors.STREAM_DELETE("stream files can not be removed"))
+                self._is_gone(name)
+                return
+            keepers = [consumer.keeper for consumer in stream.consumers.values() if consumer.keeper is not None]
+            drop_consumers(stream)
+            stream.delete()
+            advisories.stream_action(self.account, self.host, name, "delete")
+            done()
+            self._clear(name, tomb, keepers)
+
+        stream.when_idle(finish)
+
+    def _bury(self, stream: Stream) -> str | None:
+        """Take a stream's directory out of the way in one durable step; where it is now."""
+        if stream.config.storage is Storage.MEMORY:
+            return None
+        tomb = tomb_directory(self.directory)
+        self.files.rename(stream_directory(self.directory, stream.config.name), tomb)
+        self.files.sync_dir(self.directory)
+        return tomb
+
+    def _clear(self, name: str, tomb: str | None, keepers: list[Keeper]) -> None:
+        """Remove what is left of a stream, once its consumers write no more: they may still be in the middle of it."""
+        waiting_for = len(keepers) + 1
+
+        def step() -> None:
+            nonlocal waiting_for
+            waiting_for -= 1
+            if waiting_for == 0:
+                directories = [tomb, stream_directory(self.directory, name)] if tomb is not None else []
+                self.host.commit_soon(_Removal(self, directories, lambda: self._is_gone(name)))
+
+        for keeper in keepers:
+            keeper.delete(step)
+        step()
+
+    def _is_gone(self, name: str) -> None:
+        for callback in self._deleting.pop(name):
+            callback()
+
+    def _make(self, config: StreamConfig) -> Stream:
+        created_ns, directory = self.host.clock(), stream_directory(self.directory, config.name)
+        try:
+            if config.storage is Storage.FILE:
+                self.files.make_dirs(directory)
+                write_meta(self.files, directory, StreamMeta(created_ns=created_ns, config=config))
+            stream = self.open_stream(config, created_ns)
+        except (OSError, JetLakeError) as error:
+            self.host.log("error", f"stream not created name={config.name} account={self.account.name} {error=!s}")
+            self._forget(directory)
+            raise errors.STREAM_CREATE("error creating store for stream") from error
+        advisories.stream_action(self.account, self.host, config.name, "create")
+        return stream
+
+    def open_stream(self, config: StreamConfig, created_ns: int) -> Stream:
+        """Open a stream's store, and let it take messages."""
+        is_file = config.storage is Storage.FILE
+        directory = f"{stream_directory(self.directory, config.name)}/{MSGS_NAME}" if is_file else None
+        stream = Stream(self, config, created_ns, directory)
+        self.streams[config.name] = stream
+        stream.open()
+        return stream
+
+    def _forget(self, directory: str) -> None:
+        """Remove what was made for a stream that did not come to be."""
+        try:
+            self.files.remove_tree(directory)
+        except OSError as error:
+            self.host.log("warning", f"directory left over path={directory} {error=!s}")
+
+    # Rules
+
+    def checked(self, config: StreamConfig, *, pedantic: bool) -> StreamConfig:
+        """A configuration with everything filled in; raises ApiError."""
+        server = self.host.options.jetstream.limits
+        return check_config(config, pedantic=pedantic, account=self.limits, server=server)
+
+    def _absence(self, name: str) -> ApiError:
+        reason = self.offline.get(name)
+        return errors.STREAM_NOT_FOUND() if reason is None else errors.STREAM_OFFLINE_REASON(reason)
+
+    def _check_overlap(self, config: StreamConfig) -> None:
+        others = [stream.config for name, stream in self.streams.items() if name != config.name]
+        taken = [subject for other in others for subject in other.subjects]
+        if any(overlaps(mine, theirs) for mine in config.subjects for theirs in taken):
+            raise errors.STREAM_SUBJECT_OVERLAP()
+
+    def _check_limits(self, config: StreamConfig, added_bytes: int, own_bytes: int) -> None:
+        """Would the stream's reservation, the added bytes on top of its own, fit with all others?"""
+        if 0 < self.limits.max_consumers < config.max_consumers:
+            raise errors.MAXIMUM_CONSUMERS()
+        added_bytes = 1 if added_bytes < 0 else added_bytes
+        reserved = self.reserved(config.storage, besides=config.name) + max(own_bytes, 0)
+        limit = self._limit(config.storage)
+        if (0 <= limit < reserved + added_bytes) or self.service.exceeds(config.storage, added_bytes):
+            is_file = config.storage is Storage.FILE
+            raise (errors.STORAGE_RESOURCES_EXCEEDED if is_file else errors.MEMORY_RESOURCES_EXCEEDED)()
+
+    def _limit(self, storage: Storage) -> int:
+        return self.limits.max_store if storage is Storage.FILE else self.limits.max_memory
+
+    # Usage
+
+    def reserved(self, storage: Storage, *, besides: str = "") -> int:
+        """The bytes that streams reserved by their max_bytes."""
+        return sum(
+            stream.config.max_bytes
+            for name, stream in self.streams.items()
+            if name != besides and stream.config.storage is storage and stream.config.max_bytes > 0
+        )
+
+    def used(self, storage: Storage) -> int:
+        """The bytes that messages take."""
+        return sum(stream.store.catalog.size for stream in self.streams.values() if stream.config.storage is storage)
+
+    def room(self, storage: Storage) -> int:
+        """How many received bytes may be stored for sure; asked for every run of publishes."""
+        return self._room[storage].left()
+
+    def check_room(self, storage: Storage, size: int) -> None:
+        """Raise ApiError when a message of this size does not fit into the account or the server."""
+        limit = self._limit(storage)
+        if 0 <= limit < self.used(storage) + size:
+            raise errors.ACCOUNT_RESOURCES_EXCEEDED()
+        if self.service.left(storage) < size:
+            raise errors.INSUFFICIENT_RESOURCES()
+
+    def left(self, storage: Storage) -> int:
+        """The bytes that may still be stored."""
+        limit = self._limit(storage)
+        own = UNLIMITED if limit < 0 else limit - self.used(storage)
+        return min(own, self.service.left(storage))
+
+    def info(self) -> dict[str, Any]:
+        """The account in numbers, as the API tells it."""
+        limits, domain = self.limits, self.host.options.jetstream.domain
+        return {
+            "memory": self.used(Storage.MEMORY),
+            "storage": self.used(Storage.FILE),
+            "reserved_memory": self.reserved(Storage.MEMORY),
+            "reserved_storage": self.reserved(Storage.FILE),
+            "streams": len(self.streams),
+            "consumers": sum(consumer_count(stream) for stream in self.streams.values()),
+            "limits": {
+                "max_memory": limits.max_memory,
+                "max_storage": limits.max_store,
+                "max_streams": limits.max_streams,
+                "max_consumers": limits.max_consumers,
+                "max_ack_pending": limits.max_ack_pending,
+                "memory_max_stream_bytes": limits.memory_max_stream_bytes,
+                "storage_max_stream_bytes": limits.store_max_stream_bytes,
+                "max_bytes_required": limits.max_bytes_required,
+            },
+            **({"domain": domain} if domain else {}),
+            "api": {"level": API_LEVEL, "total": self.api_total, "errors": self.api_errors},
+        }
+
+
+class _Removal:
+    """Directories that are to go, as a commit, which keeps the disk out of the loop's thread."""
+
+    def __init__(self, account: JsAccount, directories: list[str], done: Callable[[], None]) -> None:
+        self._files, self._host, self._directories, self._done = account.files, account.host, directories, done
+
+    def prepare_commit(self) -> _Removal:
+        return self
+
+    def run(self) -> None:
+        for directory in self._directories:
+            self._files.remove_tree(directory)
+
+    def complete_commit(self, commit: _Removal) -> None:
+        self._done()
+
+    def fail_commit(self, error: BaseException) -> None:
+        """The stream is gone all the same; the next start tries again."""
+        self._host.log("warning", f"files of a deleted stream left over paths={self._directories} {error=!s}")
+        self._done()
+
+
+class _Room:
+    """What is left of a storage, counted anew only when it could have run out since.
+
+    Nobody can store more than a step's worth of bytes between two questions, so with much room left there is no need to
+    add up all streams for each of them. A message takes up to four times the bytes that were received of it.
+    """
+
+    def __init__(self, account: JsAccount, storage: Storage) -> None:
+        self._account, self._storage = account, storage
+        self._step_size = max(_STEP_SIZE_MIN, 4 * account.host.options.max_payload)
+        self._steps = 0
+
+    def left(self) -> int:
+        if self._steps:
+            self._steps -= 1
+            return self._step_size
+        left = max(self._account.left(self._storage), 0)
+        self._steps = min(left // self._step_size, _STEPS_MAX) // 8
+        return left // 4
+
+
+def _check_consumers(stream: Stream, config: StreamConfig) -> None:
+    """Consumers that are beyond new ceilings stand in the way of an update."""
+    old, new = stream.config.consumer_limits, config.consumer_limits
+    threshold_ns = new.inactive_threshold if new.inactive_threshold != old.inactive_threshold else 0
+    ack_pending = new.max_ack_pending if new.max_ack_pending != old.max_ack_pending else 0
+    if threshold_ns <= 0 and ack_pending <= 0:
+        return
+    beyond = [
+        name
+        for name, consumer in stream.consumers.items()
+        if (0 < new.inactive_threshold < consumer.config.inactive_threshold)
+        or (0 < new.max_ack_pending < consumer.config.max_ack_pending)
+    ]
+    if beyond:
+        raise errors.STREAM_UPDATE(f"change to limits violates consumers: {', '.join(beyond)}")

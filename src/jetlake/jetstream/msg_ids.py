@@ -1,0 +1,25 @@
+"""The dedupe window, and which publishes of a batch can be stored without a look at their headers.
+
+`MsgIds` remembers the id of each message for a while: a second message with it is a duplicate. Time passed in never
+goes back, so the oldest ids are the first to go.
+
+`admit(data, ops, first, stop, seq, now_ns, size_max)` looks at the publishes first..stop-1, which are about to be
+stored from `seq` on, and returns where it found one that needs a rule: a header of JetStream's other than an id, an id that is
+known, a status in its header block, headers or a message that are too large (`size_max` below 0: no limit). The ids of
+those before it are remembered, and they are no longer marked special. What is not stored then has to be taken back
+with `forget_from`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jetlake.jetstream._msg_ids_py import HEADERS_SIZE_MAX
+from jetlake.store.subject_table import KERNEL as COMPILED
+
+if TYPE_CHECKING or not COMPILED:
+    from jetlake.jetstream._msg_ids_py import MsgIds
+else:
+    from jetlake.jetstream._msg_ids_c import MsgIds
+
+__all__ = ["COMPILED", "HEADERS_SIZE_MAX", "MsgIds"]

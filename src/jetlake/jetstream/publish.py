@@ -1,0 +1,203 @@
+"""The rules that a message must pass before a stream stores it, by its headers.
+
+The order of the checks is nats-server's, and clients see it: an identical retry that also expects a sequence is told of
+the wrong sequence, not that it is a duplicate. Header names are compared exactly.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from jetlake.clock import SECOND_NS
+from jetlake.jetstream import errors
+from jetlake.jetstream.msg_ids import HEADERS_SIZE_MAX
+from jetlake.store.format import NEVER_NS
+from jetlake.subjects import decode_subject
+from jetlake.wire.headers import header_value, strip_status
+
+if TYPE_CHECKING:
+    from jetlake.jetstream.stream import Stream
+
+_NUMBER = re.compile(rb"[0-9]{1,20}")
+_DURATION = re.compile(r"([0-9]*\.?[0-9]*)(h|ms|m|s|us|µs|μs|ns)")
+_UNITS_NS = {
+    "h": 3600 * SECOND_NS,
+    "m": 60 * SECOND_NS,
+    "s": SECOND_NS,
+    "ms": 10**6,
+    "us": 10**3,
+    "µs": 10**3,
+    "μs": 10**3,
+    "ns": 1,
+}
+_HUGE = 2**64 - 1  # what a number that is none counts as
+_RESERVED = b"\r\nNats-"
+
+
+class Ready(NamedTuple):
+    """A message that may be stored."""
+
+    headers: bytes
+    ttl_ns: int
+    msg_id: bytes
+    rollup: str  # "", "sub" or "all"
+
+
+class Duplicate(Exception):
+    """The message was stored before: its sequence then."""
+
+    def __init__(self, seq: int) -> None:
+        self.seq = seq
+
+
+def check(stream: Stream, subject: bytes, headers: bytes, payload: bytes, now_ns: int) -> Ready:
+    """What to store; raises ApiError or Duplicate."""
+    if stream.config.sealed:
+        raise errors.STREAM_SEALED()
+    headers = strip_status(headers)
+    if _RESERVED not in headers:
+        check_sizes(stream, headers, payload)
+        return Ready(headers, 0, b"", "")
+    _check_counter(headers)
+    _check_batch(headers)
+    _check_expected_stream(stream, headers)
+    ttl = header_value(headers, b"Nats-TTL")
+    ttl_ns = _check_ttl(stream, ttl)
+    _check_expected_seqs(stream, subject, headers)
+    _check_schedule(headers)
+    if header_value(headers, b"Nats-Stream-Source") is not None:
+        raise errors.MESSAGE_SOURCE_HDR_NOT_ALLOWED()
+    msg_id = header_value(headers, b"Nats-Msg-Id") or b""
+    if msg_id and (seq := stream.msg_ids.find(msg_id, now_ns)):
+        raise Duplicate(seq)
+    _check_expected_msg_id(stream, headers)
+    rollup = _check_rollup(stream, headers)
+    check_sizes(stream, headers, payload)
+    if ttl_ns:
+        headers, ttl_ns = _raise_ttl(stream, headers, ttl_ns)
+    return Ready(headers, ttl_ns, msg_id, rollup)
+
+
+def check_sizes(stream: Stream, headers: bytes, payload: bytes) -> None:
+    """A message may be too large for its stream, or the account full."""
+    size = len(headers) + len(payload)
+    if 0 <= stream.config.max_msg_size < size:
+        raise errors.STREAM_MESSAGE_EXCEEDS_MAXIMUM()
+    if len(headers) > HEADERS_SIZE_MAX:
+        raise errors.STREAM_HEADER_EXCEEDS_MAXIMUM()
+    stream.js.check_room(stream.config.storage, size)
+
+
+def _check_counter(headers: bytes) -> None:
+    if header_value(headers, b"Nats-Incr") is not None:
+        raise errors.MESSAGE_INCR_DISABLED()
+
+
+def _check_batch(headers: bytes) -> None:
+    if header_value(headers, b"Nats-Batch-Id") is not None:
+        raise errors.ATOMIC_PUBLISH_DISABLED()
+
+
+def _check_schedule(headers: bytes) -> None:
+    if header_value(headers, b"Nats-Schedule") is not None:
+        raise errors.MESSAGE_SCHEDULES_DISABLED()
+
+
+def _check_expected_stream(stream: Stream, headers: bytes) -> None:
+    name = header_value(headers, b"Nats-Expected-Stream")
+    if name and name.decode("utf-8", "replace") != stream.config.name:
+        raise errors.EXPECTED_STREAM_MISMATCH()
+
+
+def _check_expected_seqs(stream: Stream, subject: bytes, headers: bytes) -> None:
+    wanted = header_value(headers, b"Nats-Expected-Last-Subject-Sequence")
+    filter = header_value(headers, b"Nats-Expected-Last-Subject-Sequence-Subject")
+    if wanted is not None:
+        found = stream.last_seq_of(decode_subject(filter or subject))
+        if found != _number(wanted):
+            raise errors.WRONG_LAST_SEQUENCE(found)
+    elif filter is not None:
+        raise errors.STREAM_EXPECTED_LAST_SEQ_PER_SUBJECT_INVALID()
+    wanted = header_value(headers, b"Nats-Expected-Last-Sequence")
+    if wanted is not None and stream.last_seq != _number(wanted):
+        raise errors.WRONG_LAST_SEQUENCE(stream.last_seq)
+
+
+def _check_expected_msg_id(stream: Stream, headers: bytes) -> None:
+    wanted = header_value(headers, b"Nats-Expected-Last-Msg-Id")
+    if wanted:
+        found = stream.last_msg_id()
+        if found != wanted:
+            raise errors.WRONG_LAST_MSG_ID(found.decode("utf-8", "replace"))
+
+
+def _check_rollup(stream: Stream, headers: bytes) -> str:
+    value = header_value(headers, b"Nats-Rollup")
+    if value is None:
+        return ""
+    if not stream.config.allow_rollup_hdrs or stream.config.deny_purge:
+        raise errors.STREAM_ROLLUP_FAILED("rollup not permitted")
+    rollup = value.decode("utf-8", "replace").lower()
+    if rollup not in ("sub", "all"):
+        raise errors.STREAM_ROLLUP_FAILED(f'rollup value invalid: "{value.decode("utf-8", "replace")}"')
+    return rollup
+
+
+def _check_ttl(stream: Stream, value: bytes | None) -> int:
+    """How long a message wants to stay; 0 when it does not say."""
+    if value is None:
+        return 0
+    ttl_ns = parse_ttl(value.decode("utf-8", "replace"))
+    if ttl_ns is None:
+        raise errors.MESSAGE_TTL_INVALID()
+    if not stream.config.allow_msg_ttl:
+        raise errors.MESSAGE_TTL_DISABLED()
+    return ttl_ns
+
+
+def _raise_ttl(stream: Stream, headers: bytes, ttl_ns: int) -> tuple[bytes, int]:
+    """A message stays at least as long as the marker that follows it, unless each one replaces the last."""
+    least_ns = stream.config.subject_delete_marker_ttl
+    if ttl_ns >= least_ns or stream.config.max_msgs_per_subject == 1:
+        return headers, ttl_ns
+    return replace_header(headers, b"Nats-TTL", b"%d" % (least_ns // SECOND_NS)), least_ns
+
+
+def replace_header(headers: bytes, name: bytes, value: bytes) -> bytes:
+    """The block with another value in place of the first one under a name."""
+    old = header_value(headers, name)
+    assert old is not None
+    at = headers.find(b"\r\n" + name + b":") + len(name) + 3
+    end = headers.find(b"\r\n", at)
+    return headers[:at] + b" " + value + headers[end if end >= 0 else len(headers) :]
+
+
+def parse_ttl(text: str) -> int | None:
+    """A time to live in nanoseconds: Go's duration, whole seconds, or `never`; None when it is not one."""
+    if text.lower() == "never":
+        return NEVER_NS
+    if re.fullmatch(r"[0-9]{1,10}", text, re.ASCII):
+        ttl_ns = int(text) * SECOND_NS
+    else:
+        found = parse_duration(text)
+        if found is None:
+            return None
+        ttl_ns = found
+    return ttl_ns if SECOND_NS <= ttl_ns < NEVER_NS else None
+
+
+def parse_duration(text: str) -> int | None:
+    """Go's duration, 1h30m or 2.5s, in nanoseconds; None when it is not one, or negative."""
+    total, at = 0, 0
+    while at < len(text):
+        part = _DURATION.match(text, at)
+        if part is None or part[1] in ("", "."):
+            return None
+        total += round(float(part[1]) * _UNITS_NS[part[2]])
+        at = part.end()
+    return total if text else None
+
+
+def _number(text: bytes) -> int:
+    return int(text) if _NUMBER.fullmatch(text) else _HUGE

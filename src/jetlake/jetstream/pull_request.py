@@ -1,0 +1,139 @@
+"""A request for messages of a pull consumer: what a client may ask for, and what it hears instead of messages."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NamedTuple
+
+import msgspec
+
+from jetlake.jetstream.json_shape import BOOL, DURATION, INT, INT64, STRING, BadShape, Place, Struct
+from jetlake.jetstream.json_syntax import BadJson, parse_values
+from jetlake.wire.headers import status_block
+
+_AT_OFFSET = re.compile(r" at offset \d+$")  # which Go tells in other places
+_INTEGER = re.compile(rb"[+-]?[0-9]{1,19}")
+
+
+class BadPullRequest(ValueError):
+    """A request that says what no request can."""
+
+
+class NextRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of a request, in JSON."""
+
+    expires: int = 0
+    batch: int = 0
+    max_bytes: int = 0
+    no_wait: bool = False
+    idle_heartbeat: int = 0
+    group: str = ""
+    min_pending: int = 0
+    min_ack_pending: int = 0
+    id: str = ""
+    priority: int = 0
+
+
+_decode = msgspec.json.Decoder(NextRequest).decode
+_SHAPE = Struct(
+    "",
+    {
+        "expires": DURATION,
+        "batch": INT,
+        "max_bytes": INT,
+        "no_wait": BOOL,
+        "idle_heartbeat": DURATION,
+        "group": STRING,
+        "min_pending": INT64,
+        "min_ack_pending": INT64,
+        "id": STRING,
+        "priority": INT,
+    },
+)
+
+
+def read_next(payload: bytes) -> tuple[NextRequest, bool]:
+    """What a payload asks for, and whether it says so in JSON; raises BadPullRequest."""
+    text = payload.strip()
+    if not text.startswith(b"{"):
+        return NextRequest(batch=int(text) if _INTEGER.fullmatch(text) else 1), False
+    request = _read_json(text)
+    if request.idle_heartbeat > 0 and request.idle_heartbeat * 2 > request.expires:
+        raise BadPullRequest("heartbeat value too large")
+    return request, True
+
+
+def _read_json(text: bytes) -> NextRequest:
+    try:
+        return _decode(text)
+    except msgspec.MsgspecError:
+        pass  # what Go reads otherwise, and what it says when it cannot, is the slower reader's business
+    _check_single(text)
+    try:
+        fields: dict[str, Any] = _SHAPE.read(parse_values(text)[0], Place(_SHAPE.go_name), False)
+    except BadJson as error:
+        raise BadPullRequest(_AT_OFFSET.sub("", str(error))) from None
+    except BadShape as error:
+        raise BadPullRequest(str(error)) from None
+    return NextRequest(**fields)
+
+
+def _check_single(data: bytes) -> None:
+    """Raise if something follows the first value."""
+    text = data.decode("utf-8", "replace")
+    try:
+        rest = text[json.JSONDecoder().raw_decode(text)[1] :].lstrip(" \t\r\n")
+    except ValueError:
+        return  # what is wrong with the first one is found elsewhere
+    if rest:
+        raise BadPullRequest(f"invalid character '{rest[0]}' after top-level value")
+
+
+class Status(NamedTuple):
+    """A message without a payload that tells a client how its request stands."""
+
+    reply: bytes
+    block: bytes
+
+
+class PullRequest:
+    """A request that waits for messages."""
+
+    __slots__ = (
+        "batch",
+        "bytes_left",
+        "delivered",
+        "expires_ns",
+        "group",
+        "heartbeat_at_ns",
+        "heartbeat_ns",
+        "id",
+        "is_json",
+        "min_ack_pending",
+        "min_pending",
+        "no_wait",
+        "priority",
+        "received_ns",
+        "reply",
+    )
+
+    def __init__(self, reply: bytes, body: NextRequest, is_json: bool, now_ns: int) -> None:
+        self.reply, self.received_ns, self.is_json = reply, now_ns, is_json
+        self.batch, self.delivered, self.bytes_left = body.batch, 0, max(body.max_bytes, 0)
+        self.no_wait = body.no_wait
+        self.expires_ns = now_ns + body.expires if body.expires else 0
+        self.heartbeat_ns = max(body.idle_heartbeat, 0)
+        self.heartbeat_at_ns = now_ns + self.heartbeat_ns if self.heartbeat_ns else 0
+        self.group, self.id, self.priority = body.group, body.id, body.priority
+        self.min_pending, self.min_ack_pending = body.min_pending, body.min_ack_pending
+
+    @property
+    def wanted(self) -> int:
+        """How many more messages it gets; one that asks for none gets one."""
+        return max(self.batch, 1)
+
+    def status(self, code: int, text: str, *, shows_pending: bool = False) -> Status:
+        """Tell the client something; with what its request is still owed."""
+        pairs = ((b"Nats-Pending-Messages", b"%d" % self.batch), (b"Nats-Pending-Bytes", b"%d" % self.bytes_left))
+        return Status(self.reply, status_block(code, text, pairs if shows_pending else ()))

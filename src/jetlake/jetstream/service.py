@@ -1,0 +1,207 @@
+"""JetStream: the streams of all accounts of a server, from start to stop.
+
+Start takes the lock of the store directory, which a second server does not get, recovers every stream of every account
+and then lets clients ask. A stream that cannot be opened is reported and stays offline, with its files as they are; one
+that lost messages to damage serves the others. No stream's trouble keeps another from starting.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from jetlake.broker.account import Account
+from jetlake.broker.broker import API_LEVEL, GLOBAL_ACCOUNT, SYSTEM_ACCOUNT
+from jetlake.broker.subscription import Msg
+from jetlake.clock import SECOND_NS
+from jetlake.config.options import AccountJetStream, ServerOptions
+from jetlake.errors import JetLakeError, StoreError
+from jetlake.jetstream.api.dispatch import Api
+from jetlake.jetstream.consumer_registry import close_consumers, recover_consumers
+from jetlake.jetstream.host import Host
+from jetlake.jetstream.js_account import JsAccount
+from jetlake.jetstream.stream import Stream
+from jetlake.jetstream.stream_config import Storage, key_sources, required_level
+from jetlake.jetstream.stream_meta import LOCK_NAME, META_NAME, MSGS_NAME, is_tomb, name_of, read_meta, stream_directory
+from jetlake.store import FileStore
+from jetlake.store.files import OS_FILES, Files, Lock
+
+_PROGRESS_NS = 2 * SECOND_NS
+_DAMAGE_LINES_MAX = 10
+_API = b"$JS.API.>"
+
+
+class JetStream:
+    """Everything about streams that the accounts of a server share."""
+
+    def __init__(
+        self,
+        host: Host,
+        store_dir: str,
+        *,
+        files: Files = OS_FILES,
+    ) -> None:
+        self.host, self.files = host, files
+        self.directory = f"{store_dir}/jetstream"
+        self.keys = key_sources(host.options.jetstream)
+        self.accounts: dict[str, JsAccount] = {}
+        self.max_memory = self.max_store = 0
+        self._lock: Lock | None = None
+
+    def start(self, accounts: Iterable[Account]) -> None:
+        """Recover all streams, and take requests. Raises StoreLocked when another server has the directory."""
+        self.files.make_dirs(self.directory)
+        self._lock = self.files.lock(f"{self.directory}/{LOCK_NAME}")
+        options = self.host.options.jetstream
+        self.max_memory = machine_memory() if options.max_memory is None else options.max_memory
+        self.max_store = machine_storage(self.directory) if options.max_store is None else options.max_store
+        for account in accounts:
+            self.add_account(account)
+
+    def add_account(self, account: Account) -> None:
+        """Serve an account: its streams if JetStream is enabled for it, else the refusal."""
+        limits = enabled_accounts(self.host.options).get(account.name)
+        js_account = None
+        if limits is not None:
+            js_account = self.accounts[account.name] = JsAccount(self, account, limits)
+            account.jetstream = js_account
+            _Recovery(js_account).run()
+        api = Api(account, js_account, self.host)
+        account.subscribe(_API, api.handle)
+        domain = self.host.options.jetstream.domain.encode()
+        if domain:
+            prefix = b"$JS.%s.API." % domain
+            account.subscribe(prefix + b">", lambda msg: api.handle(_without_domain(msg, prefix)))
+
+    def close(self) -> None:
+        """Take no more messages. What was taken is committed before `stop`."""
+        for stream in self._streams():
+            close_consumers(stream)
+            stream.close()
+            self.host.commit_soon(stream)
+
+    def stop(self) -> None:
+        """Stop every stream and let the directory go. Nothing may be waiting to be committed."""
+        for stream in self._streams():
+            try:
+                stream.stop()
+            except (OSError, StoreError) as error:
+                self.host.log("error", f"stream not stopped cleanly name={stream.config.name} {error=!s}")
+        if self._lock is not None:
+            self._lock.release()
+
+    def _streams(self) -> list[Stream]:
+        return [stream for account in self.accounts.values() for stream in account.streams.values()]
+
+    # What all accounts share
+
+    def exceeds(self, storage: Storage, added_bytes: int) -> bool:
+        """Would reservations of this size more be beyond what the server has?"""
+        reserved = sum(account.reserved(storage) for account in self.accounts.values())
+        return reserved + added_bytes > self._limit(storage)
+
+    def left(self, storage: Storage) -> int:
+        """The bytes that the server may still store."""
+        return self._limit(storage) - sum(account.used(storage) for account in self.accounts.values())
+
+    def _limit(self, storage: Storage) -> int:
+        return self.max_store if storage is Storage.FILE else self.max_memory
+
+
+class _Recovery:
+    """Opens the streams of one account that are on disk."""
+
+    def __init__(self, account: JsAccount) -> None:
+        self._account, self._host, self._files = account, account.host, account.files
+        self._directory = account.directory
+
+    def run(self) -> None:
+        if not self._files.exists(self._directory):
+            return
+        names = self._files.list(self._directory)
+        told_ns = self._host.clock()
+        for done, file_name in enumerate(names):
+            self._recover(file_name)
+            if self._host.clock() - told_ns > _PROGRESS_NS:
+                told_ns = self._host.clock()
+                self._log("info", f"recovering streams done={done + 1} of={len(names)}")
+        if names:
+            self._log("info", f"streams recovered count={len(self._account.streams)}")
+
+    def _recover(self, file_name: str) -> None:
+        directory = f"{self._directory}/{file_name}"
+        try:
+            if is_tomb(file_name) or self._is_unfinished(directory):
+                self._files.remove_tree(directory)
+            else:
+                self._open(directory)
+        except (OSError, JetLakeError) as error:
+            name = name_of(file_name)
+            self._account.offline[name] = _reason(error)
+            self._log("error", f"stream offline name={name} error={error}")
+
+    def _is_unfinished(self, directory: str) -> bool:
+        """A creation that was cut short: meta.json comes before the first message."""
+        has_meta = self._files.exists(f"{directory}/{META_NAME}")
+        return not has_meta and not self._files.exists(f"{directory}/{MSGS_NAME}")
+
+    def _open(self, directory: str) -> None:
+        meta = read_meta(self._files, directory)
+        name = meta.config.name
+        if directory != stream_directory(self._directory, name):
+            raise StoreError(f"the directory is not that of stream {name}, whose meta.json it has")
+        level = int(meta.config.metadata.get("_nats.req.level") or required_level(meta.config))
+        if level > API_LEVEL:
+            raise StoreError(f"unsupported - required API level: {level}, current API level: {API_LEVEL}")
+        start_ns = self._host.clock()
+        stream = self._account.open_stream(meta.config, meta.created_ns)
+        recover_consumers(stream)
+        self._report(stream, (self._host.clock() - start_ns) / SECOND_NS)
+
+    def _report(self, stream: Stream, seconds: float) -> None:
+        store, name = stream.store, stream.config.name
+        assert isinstance(store, FileStore)
+        state = store.fast_state()
+        torn = f" torn_bytes={store.torn_size}" if store.torn_size else ""
+        self._log("info", f"stream recovered name={name} msgs={state.msgs} seconds={seconds:.3f}{torn}")
+        for problem in store.damage[:_DAMAGE_LINES_MAX]:
+            self._log("warning", f"stream damaged name={name} {problem}")
+        if len(store.damage) > _DAMAGE_LINES_MAX or state.lost:
+            self._log("warning", f"stream damaged name={name} problems={len(store.damage)} lost={len(state.lost)}")
+
+    def _log(self, level: str, line: str) -> None:
+        self._host.log(level, f"{line} account={self._account.account.name}")
+
+
+def _reason(error: Exception) -> str:
+    """What clients may know of a stream that is offline: no paths."""
+    return error.strerror or "I/O error" if isinstance(error, OSError) else _without_path(error)
+
+
+def _without_path(error: Exception) -> str:
+    return str(getattr(error, "problem", error))
+
+
+def _without_domain(msg: Msg, prefix: bytes) -> Msg:
+    return msg._replace(subject=b"$JS.API." + msg.subject[len(prefix) :])
+
+
+def enabled_accounts(options: ServerOptions) -> dict[str, AccountJetStream]:
+    """The accounts that have JetStream: the global one where no others are configured, else those that say so."""
+    system = options.system_account or SYSTEM_ACCOUNT
+    configured = {name: account for name, account in options.accounts.items() if name not in (system, GLOBAL_ACCOUNT)}
+    if not configured:
+        own = options.accounts.get(GLOBAL_ACCOUNT)
+        return {GLOBAL_ACCOUNT: own.jetstream if own is not None and own.jetstream else AccountJetStream()}
+    return {name: account.jetstream for name, account in options.accounts.items() if account.jetstream is not None}
+
+
+def machine_memory() -> int:
+    """How much memory streams may take when nobody says: three quarters of the machine's."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4 * 3
+
+
+def machine_storage(directory: str) -> int:
+    """How much of the disk streams may take when nobody says: three quarters of what is free."""
+    free = os.statvfs(directory)
+    return free.f_bavail * free.f_frsize // 4 * 3

@@ -1,0 +1,519 @@
+"""A stream: messages of some subjects, stored in order, acknowledged when they are safe.
+
+Publishes come in runs, as the bytes that were received (`ingest`). What needs no rule goes into the store by one kernel
+call, and its PubAcks are made by another; the rest goes message by message through the rules of `publish.py`.
+
+Acks wait: the store stages, the host commits (see `host.CommitUnit`), and what was done before a commit is answered
+when it is over. While a commit runs, the next one fills; when it fills faster than the disk takes it, publishers are
+held. Consumers see a message once it is committed, so that nobody acts on what a power cut could take back.
+
+A commit that fails freezes the store: its publishers get an error. From then on the stream tries now and then to open
+its files anew, and goes on from what it finds there.
+
+Always true: acks and answers go out in the order of what they answer, and none before its commit.
+"""
+
+from __future__ import annotations
+
+import errno
+from array import array
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from jetlake.broker.frames import ack_frames
+from jetlake.broker.subscription import Buffer, Msg, read_msg
+from jetlake.broker.transform import SubjectTransform
+from jetlake.clock import SECOND_NS
+from jetlake.errors import BadRequest, MessageNotFound, StoreClosed, StoreError, StoreFrozen
+from jetlake.jetstream import errors, publish
+from jetlake.jetstream.errors import ApiError
+from jetlake.jetstream.host import Timer
+from jetlake.jetstream.interest import Interest
+from jetlake.jetstream.msg_ids import MsgIds
+from jetlake.jetstream.republish import Republisher
+from jetlake.jetstream.stream_config import Retention, Storage, StreamConfig, file_options, limits
+from jetlake.ops import OP_WORDS
+from jetlake.store import FileStore, MemStore
+from jetlake.subjects import decode_subject, encode_subject, is_literal
+from jetlake.wire.headers import header_value
+
+if TYPE_CHECKING:
+    from jetlake.broker.client import Client
+    from jetlake.jetstream.js_account import JsAccount
+
+UNCOMMITTED_SIZE_MAX = 32 * 1024 * 1024  # received and not committed; publishers are held beyond
+EXPIRY_STEP_NS = 50_000_000  # messages that are due together leave together
+REOPEN_S = 2
+
+
+class Acks(NamedTuple):
+    """Acks of a run of messages, ready to be sent."""
+
+    client: Client
+    frames: bytes
+
+
+class Ack(NamedTuple):
+    """The answer to one message."""
+
+    reply: bytes
+    body: bytes
+
+
+Answer = Acks | Ack | Callable[[], None]
+Store = FileStore | MemStore
+
+
+class Stream:
+    """One stream of an account."""
+
+    def __init__(self, js: JsAccount, config: StreamConfig, created_ns: int, directory: str | None) -> None:
+        """Open the stream's store, which is made if it is not there; `directory` is None for one in memory."""
+        self.js, self.host, self.account = js, js.host, js.account
+        self.config, self.created_ns, self.directory = config, created_ns, directory
+        self.store: Store = self._open_store()
+        self.consumers: dict[str, Any] = {}
+        self.waiting: dict[int, Any] = {}  # consumers, by identity, that can deliver the next message at once
+        self.interest: Interest | None = None  # unless limits alone say what stays
+        self.msg_ids = MsgIds(config.duplicate_window)
+        self.problem: BaseException | None = None  # why nothing can be stored at the moment
+        self._answers: list[Answer] = []
+        self._committing: list[Answer] | None = None  # answers that the running commit sends
+        self._idle: list[Callable[[], None]] = []
+        self._held: dict[int, Client] = {}
+        self._uncommitted_size = self._committing_size = 0
+        self._signalled_seq = self.store.catalog.last_seq
+        self._expiry: Timer | None = None
+        self._expiry_ns = 0
+        self._is_closed = False
+        self._recover_msg_ids()
+        self._use(config)
+        self._schedule_expiry()
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    @property
+    def patterns(self) -> tuple[bytes, ...]:
+        """The subjects whose messages the stream wants."""
+        return tuple(map(encode_subject, self.config.subjects))
+
+    @property
+    def last_seq(self) -> int:
+        return self.store.catalog.last_seq
+
+    @property
+    def committed_seq(self) -> int:
+        """The last sequence that consumers may see."""
+        return self.store.durable_seq if isinstance(self.store, FileStore) else self.store.catalog.last_seq
+
+    def last_seq_of(self, filter: str) -> int:
+        """The last sequence of a subject, or of those that a filter matches; 0 when there is none."""
+        queries = self.store.queries
+        return queries.last_seq(queries.filter(filter)) or 0
+
+    def last_msg_id(self) -> bytes:
+        """The id of the last message; empty when it has none or is gone."""
+        try:
+            return header_value(self.store.load(self.last_seq).headers, b"Nats-Msg-Id") or b""
+        except MessageNotFound:
+            return b""
+
+    # Opening
+
+    def _open_store(self) -> Store:
+        first_seq = max(self.config.first_seq, 1)
+        if self.config.storage is Storage.MEMORY:
+            return MemStore(
+                limits(self.config),
+                name=self.config.name,
+                first_seq=first_seq,
+                clock=self.host.clock,
+                autocommit=False,
+            )
+        assert self.directory is not None
+        options = file_options(self.config, self.host.options.jetstream, self.js.keys)
+        return FileStore(
+            self.directory, limits(self.config), options, first_seq=first_seq, clock=self.host.clock, autocommit=False
+        )
+
+    def _recover_msg_ids(self) -> None:
+        """Remember the ids of the messages that are still within the window."""
+        window_ns, store = self.config.duplicate_window, self.store
+        if not window_ns or not store.catalog.table.total:
+            return
+        seq = store.seq_from_time(self.host.clock() - window_ns)
+        for message in store.messages_with_ids(seq):
+            self.msg_ids.add(header_value(message.headers, b"Nats-Msg-Id") or b"", message.seq, message.time_ns)
+
+    def _use(self, config: StreamConfig) -> None:
+        """Derive from the configuration what publishing asks of it."""
+        transform, republish = config.subject_transform, config.republish
+        self._transform = SubjectTransform(transform.src, transform.dest) if transform is not None else None
+        self._republisher = Republisher(self, republish) if republish is not None else None
+        self.msg_ids.window_ns = config.duplicate_window
+        if config.retention is Retention.LIMITS:
+            self.interest = None
+        elif self.interest is None:
+            self.interest = Interest(self)
+        has_rules = self._transform is not None or self._republisher is not None or config.sealed
+        self._is_plain = not has_rules
+        domain = self.host.options.jetstream.domain
+        in_domain = b'"domain":%s,' % msgspec.json.encode(domain) if domain else b""
+        self._ack_head = b'{"stream":%s,%s"seq":' % (msgspec.json.encode(config.name), in_domain)
+
+    # Publishing
+
+    def ingest(self, client: Client | None, data: Buffer, ops: array[int], first: int, stop: int) -> None:
+        """Store a run of publishes and acknowledge them when they are safe."""
+        start = first
+        is_odd = stop - first == 1 and not _is_literal(data, ops, first)
+        while first < stop:
+            end = self._ingest_plain(data, ops, first, stop) if self._may_ingest() and not is_odd else first
+            if end == first:
+                self.ingest_msg(read_msg(data, ops, first, client))
+                end += 1
+            first = end
+        self._uncommitted_size += _extent(ops, start, stop)
+        if client is not None and self._uncommitted_size > UNCOMMITTED_SIZE_MAX and client.cid not in self._held:
+            self._held[client.cid] = client
+            client.connection.hold()
+
+    def _may_ingest(self) -> bool:
+        """Can messages be stored without a look at each?"""
+        if not self._is_plain or self.problem is not None or self._is_closed:
+            return False
+        return self.interest is None or self.interest.wants_all
+
+    def _ingest_plain(self, data: Buffer, ops: array[int], first: int, stop: int) -> int:
+        """Store publishes up to one that needs a rule; where that is."""
+        store, seq = self.store, self.store.catalog.last_seq + 1
+        if self.js.room(self.config.storage) < _extent(ops, first, stop):
+            return first
+        end = self.msg_ids.admit(data, ops, first, stop, seq, self.host.clock(), self.config.max_msg_size)
+        if end == first:
+            return first
+        try:
+            seq, done = store.append_batch(data, ops, first, end)
+        except (BadRequest, StoreError):  # the message in front of it is told why, by itself
+            done = first
+        if done < end:
+            self.msg_ids.forget_from(seq + done - first)
+        if done > first:
+            self._acknowledge_run(data, ops, first, done, seq)
+            self._changed()
+        return done
+
+    def _acknowledge_run(self, data: Buffer, ops: array[int], first: int, stop: int, seq: int) -> None:
+        if self.config.no_ack:
+            return
+        while first < stop:
+            start, size = ops[first * OP_WORDS + 2 : first * OP_WORDS + 4]
+            end = first
+            if size:
+                reply = bytes(memoryview(data)[start : start + size])
+                route = self.account.reply_route(reply)
+                if route is not None:
+                    assert route.sub.client is not None
+                    frames, end = ack_frames(
+                        data, ops, first, stop, route.prefix, route.may_have_dots, route.sub.sid, self._ack_head, seq
+                    )
+                    if frames:
+                        self._answers.append(Acks(route.sub.client, frames))
+                if end == first:
+                    self._acknowledge(reply, b"%s%d}" % (self._ack_head, seq))
+            if end == first:
+                end += 1
+            seq += end - first
+            first = end
+
+    def ingest_msg(self, msg: Msg) -> None:
+        """Store one message by all the rules, and acknowledge it when it is safe."""
+        try:
+            tail = self._store(msg)
+        except ApiError as error:
+            fields = {"error": error.as_dict(), "stream": self.config.name, "seq": 0}
+            self._acknowledge(msg.reply, msgspec.json.encode(fields))
+        else:
+            self._acknowledge(msg.reply, self._ack_head + tail)
+        self._changed()
+
+    def _store(self, msg: Msg) -> bytes:
+        """Store a message; what its ack says after `"seq":`. Raises ApiError."""
+        if self.problem is not None or self._is_closed:
+            raise self._refusal()
+        subject = msg.subject
+        if self._transform is not None:
+            subject = self._transform.apply_bytes(subject) or subject
+        now_ns = self.host.clock()
+        try:
+            ready = publish.check(self, subject, msg.headers, msg.payload, now_ns)
+        except publish.Duplicate as duplicate:
+            return b'%d,"duplicate": true}' % duplicate.seq
+        if self.interest is not None and not self.interest.wants(subject):
+            return b"%d}" % self.store.skip()
+        previous = self.last_seq_of(decode_subject(subject)) if self._republisher is not None else 0
+        seq = self._append(subject, msg.payload, ready)
+        if ready.msg_id:
+            self.msg_ids.add(ready.msg_id, seq, now_ns)
+        if ready.rollup:
+            self._roll_up(subject, seq, ready.rollup)
+        if self._republisher is not None:
+            self._republisher.publish(subject, ready.headers, msg.payload, seq, now_ns, previous)
+        return b"%d}" % seq
+
+    def _append(self, subject: bytes, payload: bytes, ready: publish.Ready) -> int:
+        try:
+            return self.store.append(
+                decode_subject(subject),
+                payload,
+                ready.headers,
+                ttl_ns=ready.ttl_ns,
+                msg_id=bool(ready.msg_id),
+                is_rollup=bool(ready.rollup),
+            )
+        except (BadRequest, StoreError) as error:
+            raise errors.STREAM_STORE_FAILED(str(error)) from None
+
+    def _roll_up(self, subject: bytes, seq: int, rollup: str) -> None:
+        """The message stands for all before it, of its subject or of the stream."""
+        self.purge(decode_subject(subject) if rollup == "sub" else ">", seq=seq)
+
+    def _acknowledge(self, reply: bytes, body: bytes) -> None:
+        if reply and not self.config.no_ack:
+            self._answers.append(Ack(reply, body))
+
+    # Committing
+
+    def _changed(self) -> None:
+        """Something was done that has to be committed, or answered."""
+        if not self._is_closed:
+            self.host.commit_soon(self)
+            self._schedule_expiry()
+
+    def when_durable(self, callback: Callable[[], None]) -> None:
+        """Call back once everything done so far is as durable as configured."""
+        self._answers.append(callback)
+        self._changed()
+        if self._is_closed:
+            self._answer_all()
+
+    def when_idle(self, callback: Callable[[], None]) -> None:
+        """Call back when no commit is running, at once if none is; it must finish what it does."""
+        if self._committing is None:
+            callback()
+        else:
+            self._idle.append(callback)
+
+    def prepare_commit(self) -> Any:
+        """Hand out what is to be written; what is answered from now on waits for the next commit."""
+        self._committing, self._answers = self._answers, []
+        self._committing_size = self._uncommitted_size
+        if self.problem is not None or self._is_closed:
+            return None  # nothing is stored: what waits to be answered are refusals
+        if isinstance(self.store, FileStore):
+            return self.store.prepare_commit()
+        self.store.commit()
+        return None
+
+    def complete_commit(self, commit: Any) -> None:
+        """What was handed out is durable: answer, and let consumers see it."""
+        if commit is not None:
+            assert isinstance(self.store, FileStore)
+            self.store.complete_commit(commit)
+        answers, self._committing = self._committing or [], None
+        self._send(answers)
+        self._after_commit()
+
+    def fail_commit(self, error: BaseException) -> None:
+        """The disk failed: what was waiting is not safe, and nothing more is stored until the files are read anew."""
+        if isinstance(self.store, FileStore):
+            self.store.fail_commit(error)
+        self.problem = error
+        self.host.log("error", f"stream cannot write name={self.name} account={self.account.name} error={error}")
+        answers = (self._committing or []) + self._answers
+        self._committing, self._answers, self._committing_size = None, [], self._uncommitted_size
+        refusal = msgspec.json.encode({"error": self._refusal().as_dict(), "stream": self.name, "seq": 0})
+        for answer in answers:
+            if isinstance(answer, Acks):
+                self._send([Acks(answer.client, refused_acks(answer.frames, refusal))])
+            elif isinstance(answer, Ack):  # who waits for something else has to ask again
+                self._send([Ack(answer.reply, refusal)])
+        self._after_commit()
+        self.host.call_at(self.host.clock() + REOPEN_S * SECOND_NS, self._reopen)
+
+    def _refusal(self) -> ApiError:
+        """Why a message is not stored."""
+        if isinstance(self.problem, OSError) and self.problem.errno in (errno.ENOSPC, errno.EDQUOT):
+            return errors.INSUFFICIENT_RESOURCES()
+        return errors.STREAM_STORE_FAILED(str(self.problem or "stream is stopped"))
+
+    def _after_commit(self) -> None:
+        self._uncommitted_size -= self._committing_size
+        self._committing_size = 0
+        if self._uncommitted_size <= UNCOMMITTED_SIZE_MAX:
+            for client in self._held.values():
+                client.connection.release()
+            self._held.clear()
+        idle, self._idle = self._idle, []
+        for callback in idle:
+            callback()
+        self._signal()
+
+    def _signal(self) -> None:
+        """Tell consumers that can deliver that there is something new."""
+        last = self.committed_seq
+        if last > self._signalled_seq:
+            first, self._signalled_seq = self._signalled_seq + 1, last
+            for consumer in list(self.waiting.values()):
+                consumer.stored(first, last)
+
+    def _answer_all(self) -> None:
+        answers, self._answers = self._answers, []
+        self._send(answers)
+
+    def _send(self, answers: list[Answer]) -> None:
+        for answer in answers:
+            if isinstance(answer, Acks):
+                answer.client.send_msgs(answer.frames, answer.frames.count(b"}\r\n"))
+            elif isinstance(answer, Ack):
+                self.account.send(answer.reply, answer.body)
+            else:
+                answer()
+
+    def _reopen(self) -> None:
+        """Read the files anew after a failure."""
+        if self._is_closed or self.problem is None:
+            return
+        assert isinstance(self.store, FileStore)
+        try:
+            self.store.release()
+            self.store = self._open_store()
+        except (OSError, StoreError) as error:
+            self.problem = error
+            self.host.call_at(self.host.clock() + REOPEN_S * SECOND_NS, self._reopen)
+            return
+        self.problem = None
+        self.msg_ids = MsgIds(self.config.duplicate_window)
+        self._recover_msg_ids()
+        self._signalled_seq = min(self._signalled_seq, self.last_seq)
+        self.host.log("info", f"stream writes again name={self.name} account={self.account.name} seq={self.last_seq}")
+        for consumer in list(self.consumers.values()):
+            consumer.stream_reopened()
+
+    # Removing
+
+    def purge(self, filter: str = ">", *, seq: int = 0, keep: int = 0) -> int:
+        """Remove messages; how many."""
+        purged = self.store.purge(filter, seq=seq, keep=keep)
+        if purged or seq > self.last_seq:
+            for consumer in list(self.consumers.values()):
+                consumer.purged(filter)
+        self._changed()
+        return purged
+
+    def remove(self, seq: int) -> bool:
+        """Remove a message that consumers are done with; False when there is none."""
+        if self.problem is not None or self._is_closed or not self.store.remove(seq):
+            return False
+        self._changed()
+        return True
+
+    def delete_message(self, seq: int, *, erase: bool, done: Callable[[bool], None]) -> None:
+        """Remove one message, with its bytes if told so; `done` is told whether there was one, when that is durable."""
+
+        def delete() -> None:
+            removed = self.store.erase(seq) if erase else self.store.remove(seq)
+            if removed:
+                for consumer in list(self.consumers.values()):
+                    consumer.removed(seq)
+            self.when_durable(lambda: done(removed))
+
+        if erase:
+            self.when_idle(delete)
+        else:
+            delete()
+
+    def update(self, config: StreamConfig) -> None:
+        """Take another configuration. The account has checked it and keeps it."""
+        self.config = config
+        self.store.update(limits(config))
+        self._use(config)
+        self.account.remove_capture(self)
+        self.account.add_capture(self)
+        self._changed()
+
+    # Time
+
+    def _schedule_expiry(self) -> None:
+        due_ns = self.store.next_expiry_ns()
+        if due_ns is None or self._is_closed:
+            return
+        due_ns = max(due_ns, self.host.clock() + EXPIRY_STEP_NS // 2)
+        if self._expiry is not None:
+            if self._expiry_ns <= due_ns + EXPIRY_STEP_NS:
+                return
+            self._expiry.cancel()
+        self._expiry_ns = due_ns
+        self._expiry = self.host.call_at(due_ns, self._expire)
+
+    def _expire(self) -> None:
+        self._expiry = None
+        if self.problem is None and not self._is_closed:
+            if self.store.expire():
+                for consumer in list(self.consumers.values()):
+                    consumer.purged()
+                self._changed()
+            self._schedule_expiry()
+
+    # Leaving
+
+    def open(self) -> None:
+        """Take messages from now on."""
+        self.account.add_capture(self)
+
+    def close(self) -> None:
+        """Take no more messages. What was taken has to be committed before `stop`."""
+        self.account.remove_capture(self)
+
+    def stop(self) -> None:
+        """Write everything, and let the files go. No commit may be running."""
+        self.close()
+        self._is_closed = True
+        if self._expiry is not None:
+            self._expiry.cancel()
+        with suppress(StoreFrozen, StoreClosed):  # it said so when it happened
+            self.store.stop()
+        self._answer_all()
+
+    def delete(self) -> None:
+        """Remove all messages and files. No commit may be running."""
+        self.close()
+        self._is_closed = True
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self.store.delete()
+        self._answers.clear()
+
+
+def refused_acks(frames: bytes, body: bytes) -> bytes:
+    """Ack frames that were made in good faith, with another body."""
+    heads = frames.split(b"\r\n")[:-1:2]
+    return b"".join(b"%s %d\r\n%s\r\n" % (head.rpartition(b" ")[0], len(body), body) for head in heads)
+
+
+def _is_literal(data: Buffer, ops: array[int], number: int) -> bool:
+    """Whether a publish has no wildcard in its subject. One that has is a run of its own."""
+    start, size = ops[number * OP_WORDS : number * OP_WORDS + 2]
+    subject = data[start : start + size]
+    return not (b"*" in subject or b">" in subject) or is_literal(decode_subject(bytes(subject)))
+
+
+def _extent(ops: array[int], first: int, stop: int) -> int:
+    """How many bytes the publishes first..stop-1 take in the buffer they came in, about."""
+    last = (stop - 1) * OP_WORDS
+    return ops[last + 6] + ops[last + 7] - ops[first * OP_WORDS]

@@ -1,0 +1,111 @@
+"""Where a stream lies on disk, and the file that says what it is.
+
+    <store_dir>/jetstream/jetlake.lock                      one server at a time
+    <store_dir>/jetstream/<account>/streams/<stream>/
+        meta.json                                           this file
+        msgs/                                               the store's blocks
+        consumers/<consumer>                                what consumers remember
+    <store_dir>/jetstream/<account>/streams/~<16 hex>/      a stream that was deleted; its files are on their way out
+
+Names of accounts and streams become file names through `consumer_file_name`, so that none can lead elsewhere, and none
+begins with "~".
+
+meta.json is one line, written as a whole in place of the one before:
+
+    {"checksum":"<XXH64 of the value of meta, 16 hex digits>","meta":{"version":1,"created_ns":...,"config":{...}}}
+
+The config has every field of StreamConfig. A reader takes nothing but exactly these bytes around the two values, so a
+changed byte anywhere is noticed.
+"""
+
+from __future__ import annotations
+
+import secrets
+from urllib.parse import unquote
+
+import msgspec
+import xxhash
+
+from jetlake.errors import CorruptBlock
+from jetlake.jetstream.stream_config import StreamConfig
+from jetlake.store.consumer_store import consumer_file_name
+from jetlake.store.files import Files, atomic_write
+
+META_NAME = "meta.json"
+MSGS_NAME = "msgs"
+LOCK_NAME = "jetlake.lock"
+_VERSION = 1
+_TOMB = "~"
+
+
+class StreamMeta(msgspec.Struct, frozen=True, kw_only=True):
+    """What is stored of a stream beside its messages."""
+
+    version: int = _VERSION
+    created_ns: int
+    config: StreamConfig
+
+
+class _File(msgspec.Struct, frozen=True):
+    checksum: str
+    meta: msgspec.Raw
+
+
+def account_directory(root: str, account: str) -> str:
+    """The directory of an account's streams, which may not be there."""
+    return f"{root}/{consumer_file_name(account)}/streams"
+
+
+def stream_directory(streams: str, name: str) -> str:
+    """The directory of a stream among those of its account."""
+    return f"{streams}/{consumer_file_name(name)}"
+
+
+def tomb_directory(streams: str) -> str:
+    """A new name for the directory of a stream that is deleted."""
+    return f"{streams}/{_TOMB}{secrets.token_hex(8)}"
+
+
+def is_tomb(file_name: str) -> bool:
+    """Whether a directory is what is left of a deleted stream."""
+    return file_name.startswith(_TOMB)
+
+
+def name_of(file_name: str) -> str:
+    """The stream's name as far as its directory tells: of a very long name, only the beginning."""
+    return unquote(file_name, errors="replace")
+
+
+def encode_meta(meta: StreamMeta) -> bytes:
+    """The bytes of a meta.json."""
+    data = msgspec.json.encode(meta)
+    return b'{"checksum":"%s","meta":%s}\n' % (xxhash.xxh64_hexdigest(data).encode(), data)
+
+
+def decode_meta(data: bytes, path: str) -> StreamMeta:
+    """What the bytes of a meta.json say; raises CorruptBlock."""
+    try:
+        file = msgspec.json.decode(data, type=_File)
+    except msgspec.MsgspecError as error:
+        raise CorruptBlock(path, 0, f"not a stream's meta: {error}") from None
+    raw = bytes(file.meta)
+    if data != b'{"checksum":"%s","meta":%s}\n' % (xxhash.xxh64_hexdigest(raw).encode(), raw):
+        raise CorruptBlock(path, 0, "the checksum does not match")
+    try:
+        meta = msgspec.json.decode(raw, type=StreamMeta)
+    except msgspec.MsgspecError as error:
+        raise CorruptBlock(path, 0, f"not a stream's meta: {error}") from None
+    if meta.version != _VERSION:
+        raise CorruptBlock(path, 0, f"version is {meta.version}, not {_VERSION}")
+    return meta
+
+
+def write_meta(files: Files, directory: str, meta: StreamMeta) -> None:
+    """Put a stream's meta.json in place; durable when this returns."""
+    atomic_write(files, f"{directory}/{META_NAME}", [encode_meta(meta)])
+
+
+def read_meta(files: Files, directory: str) -> StreamMeta:
+    """A stream's meta.json; raises OSError or CorruptBlock."""
+    path = f"{directory}/{META_NAME}"
+    return decode_meta(files.read(path), path)

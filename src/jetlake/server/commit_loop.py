@@ -1,0 +1,106 @@
+"""The commit loop: changes of streams and consumers become durable, many at a time.
+
+A unit (see `jetstream.host.CommitUnit`) asks for a commit with `request`. At the end of the loop's turn, everything
+that asked is prepared and handed to a thread; what changes meanwhile goes into the next commit of that unit. Units
+commit side by side, so that their syncs overlap, and each of them one commit at a time.
+
+A commit that is small and alone is carried out right here: while one client waits for one ack, handing work to a thread
+and back costs more than it wins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+from jetlake.jetstream.host import Commit, CommitUnit
+
+THREADS_MAX = 4
+
+
+class CommitLoop:
+    """Runs the commits of all units."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, after: Callable[[], None]) -> None:
+        self._loop, self._after = loop, after
+        self._threads = ThreadPoolExecutor(THREADS_MAX, "commit")
+        self._waiting: dict[int, CommitUnit] = {}
+        self._running: dict[int, CommitUnit] = {}
+        self._is_scheduled = False
+        self._idle: list[asyncio.Future[None]] = []
+
+    def request(self, unit: CommitUnit) -> None:
+        """Commit a unit soon."""
+        self._waiting[id(unit)] = unit
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """Start a commit for every unit that waits for one and is not in the middle of another."""
+        self._is_scheduled = False
+        ready = [unit for key, unit in self._waiting.items() if key not in self._running]
+        is_alone = len(ready) == 1 and not self._running
+        for unit in ready:
+            del self._waiting[id(unit)]
+            try:
+                commit = unit.prepare_commit()
+            except Exception as error:
+                unit.fail_commit(error)
+                continue
+            if commit is None:
+                unit.complete_commit(None)
+                continue
+            self._running[id(unit)] = unit
+            if is_alone and getattr(commit, "is_small", False):
+                self._finish(unit, commit, _run(commit))
+            else:
+                self._threads.submit(self._run_in_thread, unit, commit)
+        self._tell_idle()
+        self._after()
+
+    def _run_in_thread(self, unit: CommitUnit, commit: Commit) -> None:
+        error = _run(commit)
+        self._loop.call_soon_threadsafe(self._finished, unit, commit, error)
+
+    def _finished(self, unit: CommitUnit, commit: Commit, error: BaseException | None) -> None:
+        self._finish(unit, commit, error)
+        self._after()
+
+    def _finish(self, unit: CommitUnit, commit: Commit, error: BaseException | None) -> None:
+        del self._running[id(unit)]
+        if error is None:
+            unit.complete_commit(commit)
+        else:
+            unit.fail_commit(error)
+        if self._waiting and not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._turn)
+        self._tell_idle()
+
+    def _tell_idle(self) -> None:
+        if not self._waiting and not self._running:
+            for future in self._idle:
+                if not future.done():
+                    future.set_result(None)
+            self._idle.clear()
+
+    async def drain(self) -> None:
+        """Wait until nothing is left to commit."""
+        while self._waiting or self._running:
+            future = self._loop.create_future()
+            self._idle.append(future)
+            await future
+
+    def close(self) -> None:
+        """Let the threads go."""
+        self._threads.shutdown()
+
+
+def _run(commit: Commit) -> BaseException | None:
+    try:
+        commit.run()
+    except Exception as error:
+        return error
+    return None

@@ -1,0 +1,255 @@
+"""A connection: the asyncio face of a `broker.Client`.
+
+Everything that is received goes through one buffer which all connections share: a chunk is acted on before the next one
+is read, and what is left over of it (the beginning of a message) is kept aside by its connection. A message that is
+larger than what is left of the shared buffer gets a buffer of its own, as large as the message says it is.
+
+Reading stops while the client is held: by a stream that cannot write as fast as it is published to, by a subscriber
+that cannot take what this client publishes, or while a password is checked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
+
+from jetlake.broker.auth import Credentials
+from jetlake.broker.client import Client
+from jetlake.clock import SECOND_NS
+from jetlake.server.address import peer_of
+from jetlake.wire import writer
+
+if TYPE_CHECKING:
+    from jetlake.server.server import Server
+
+CHUNK_SIZE = 256 * 1024
+WRITE_HIGH = 1024 * 1024  # bytes that wait for a socket when the write deadline starts to run
+FIRST_PING_S = 2.0  # soon after the login, to learn the round-trip time
+STALL_S = 0.005
+STALLS_MAX = 4  # of a publisher in a row, for a subscriber that takes nothing at all
+
+
+class SharedBuffer:
+    """Where all connections receive."""
+
+    def __init__(self, size: int = CHUNK_SIZE) -> None:
+        self.data = bytearray(size)
+        self.view = memoryview(self.data)
+
+
+class ClientConnection(asyncio.BufferedProtocol):
+    """One client's socket."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._transport: asyncio.Transport | None = None
+        self._rest = b""  # the beginning of a message
+        self._own: bytearray | None = None
+        self._used = 0  # bytes of the buffer in use that were received before
+        self._holds = 0
+        self.is_closing = self._is_stalled = False
+        self.is_greeted = self.is_tls_first = self._was_pinged = False
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self.client: Client | None = None
+
+    # The socket's events
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=WRITE_HIGH)
+        if self.client is None:
+            self.client = self._server.accept(self, *peer_of(transport.get_extra_info("peername")))
+        if not self.is_greeted:  # a TLS listener greets before there is a transport
+            self.client.send(writer.info(self._server.broker.info(self.client)))
+        self._start()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        if self._own is not None:
+            return memoryview(self._own)[self._used :]
+        shared = self._server.buffer
+        self._used = len(self._rest)
+        shared.data[: self._used] = self._rest
+        return shared.view[self._used :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        client = self.client
+        assert client is not None
+        end = self._used + nbytes
+        if self._own is None:
+            self._act(self._server.buffer.data, end)
+        else:
+            self._used = end
+            if end == len(self._own):
+                own, self._own = self._own, None
+                self._act(own, end)
+        self._server.flush()
+
+    def _act(self, data: bytearray, end: int) -> None:
+        client = self.client
+        assert client is not None
+        offset = client.receive(data, 0, end)
+        self._rest = b"" if client.is_closed else bytes(memoryview(data)[offset:end])
+        needed = client.needed
+        if needed > len(self._rest) and needed > CHUNK_SIZE // 2:
+            self._own = bytearray(needed)
+            self._used = len(self._rest)
+            self._own[: self._used] = self._rest
+            self._rest = b""
+
+    def eof_received(self) -> bool:
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = self._own = None
+        self._rest = b""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        if self.client is not None:
+            self.client.close("Client Closed" if exc is None else "Read Error")
+        self._server.disconnected(self)
+
+    def pause_writing(self) -> None:
+        self._set_timer("write", self._server.options.write_deadline_s, self._write_deadline)
+
+    def resume_writing(self) -> None:
+        self._cancel_timer("write")
+
+    def _write_deadline(self) -> None:
+        if self.client is not None:
+            self.client.close_slow("Slow Consumer (Write Deadline)")
+        self.abort()
+
+    def _set_timer(self, name: str, delay_s: float, callback: Callable[[], None]) -> None:
+        self._cancel_timer(name)
+        self._timers[name] = self._server.loop.call_later(delay_s, callback)
+
+    def _cancel_timer(self, name: str) -> None:
+        timer = self._timers.pop(name, None)
+        if timer is not None:
+            timer.cancel()
+
+    # What the client asks
+
+    def pending_size(self) -> int:
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
+
+    def close(self) -> None:
+        self.is_closing = True
+        self._server.flush_soon()
+
+    def hold(self) -> None:
+        self._holds += 1
+        if self._holds == 1 and self._transport is not None:
+            self._transport.pause_reading()
+
+    def release(self) -> None:
+        self._holds -= 1
+        if self._holds == 0 and self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def stall(self, slow: Client) -> None:
+        if not self._is_stalled:
+            self._is_stalled = True
+            self._server.broker.stalls += 1
+            self.hold()
+            self._server.loop.call_later(STALL_S, self._end_stall, slow, 1)
+
+    def _end_stall(self, slow: Client, times: int) -> None:
+        if slow.is_closed or slow.room() > 0 or times >= STALLS_MAX or self._transport is None:
+            self._is_stalled = False
+            self.release()
+        else:
+            self._server.loop.call_later(STALL_S, self._end_stall, slow, times + 1)
+
+    def check_login(self, credentials: Credentials) -> None:
+        self.hold()
+        self._server.loop.create_task(self._check_login(credentials))
+
+    async def _check_login(self, credentials: Credentials) -> None:
+        client = self.client
+        assert client is not None
+        check = self._server.broker.authenticator.check
+        user = await self._server.loop.run_in_executor(None, check, credentials, client.nonce)
+        client.finish_login(user)
+        rest, self._rest = bytearray(self._rest), b""
+        self._act(rest, len(rest))
+        self._server.flush()
+        self.release()
+
+    # What the server asks
+
+    def _start(self) -> None:
+        """See to it that the client logs in and stays alive."""
+        client, server = self.client, self._server
+        assert client is not None
+        if server.broker.is_full():
+            client.refuse("maximum connections exceeded")
+        elif server.broker.auth_required:
+            self._set_timer("login", server.options.auth_timeout_s, self._auth_timeout)
+        delay_s = min(FIRST_PING_S, server.options.ping_interval_s)
+        self._set_timer("ping", delay_s * random.uniform(1.0, 1.2), self._ping)  # not for all clients at once
+        server.flush()
+
+    def flush(self) -> None:
+        """Hand what is queued to the socket."""
+        client, transport = self.client, self._transport
+        if client is None or transport is None:
+            return
+        output = client.take_output()
+        if output and not transport.is_closing():
+            transport.write(output)
+        if self.is_closing and not transport.is_closing():
+            transport.close()
+            self._cancel_timer("ping")
+            self._set_timer("close", self._server.options.write_deadline_s, self.abort)  # if the peer takes nothing
+
+    def abort(self) -> None:
+        """Drop the socket at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _auth_timeout(self) -> None:
+        if self.client is not None and not self.client.is_connected and not self.client.is_closed:
+            self.client.refuse("Authentication Timeout")
+            self._server.flush()
+
+    def _ping(self) -> None:
+        client, server = self.client, self._server
+        if client is None or client.is_closed:
+            return
+        options, now_ns = server.options, server.clock()
+        is_idle = now_ns - client.active_ns >= options.ping_interval_s * SECOND_NS
+        if is_idle or (client.is_connected and not self._was_pinged):
+            if client.pings_out >= options.ping_max:
+                server.broker.stale_connections += 1
+                client.refuse("Stale Connection")
+            else:
+                self.ping()
+        self._set_timer("ping", options.ping_interval_s, self._ping)
+        server.flush()
+
+    def ping(self) -> None:
+        """Ask the client whether it is there."""
+        client = self.client
+        if client is not None:
+            self._was_pinged = True
+            client.pings_out += 1
+            client.ping_sent_ns = self._server.clock()
+            client.send(writer.PING)
+
+    def reschedule(self) -> None:
+        """Other options hold: the next PING may have to come sooner."""
+        self._set_timer("ping", self._server.options.ping_interval_s, self._ping)
+
+    # What an observer asks
+
+    def tls_details(self) -> dict[str, Any]:
+        """The version and cipher of a secure connection."""
+        cipher = self._transport.get_extra_info("cipher") if self._transport is not None else None
+        if cipher is None:
+            return {}
+        details = {"tls_version": cipher[1].removeprefix("TLSv"), "tls_cipher_suite": cipher[0]}
+        return details | ({"tls_first": True} if self.is_tls_first else {})

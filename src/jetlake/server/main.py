@@ -1,0 +1,54 @@
+"""Run a server in this process until it is told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+
+import uvloop
+
+from jetlake.broker.broker import make_authenticator
+from jetlake.config import EXIT_CODE, Action, ServerOptions, parse_args
+from jetlake.errors import JetLakeError
+from jetlake.server import signals, usage
+from jetlake.server.log import Log
+from jetlake.server.server import NATS_VERSION, Server, config_digest
+from jetlake.server.tls import make_context
+
+
+def main(argv: Sequence[str], environ: dict[str, str]) -> int:
+    """Read the command line, run, and return the exit code."""
+    log = Log(ServerOptions())
+    try:
+        action, options = parse_args(list(argv), environ)
+        match action:
+            case Action.VERSION:
+                print(f"nats-server: v{NATS_VERSION}")
+            case Action.HELP:
+                print(usage.TEXT)
+            case Action.TEST:
+                _check(options)
+                place = f"{options.config_file} is valid {config_digest(options)}"
+                print(f"nats-server: configuration file {place}", file=sys.stderr)
+            case Action.RUN:
+                log = Log(options)
+                uvloop.run(_serve(options, log, list(argv), environ))
+    except (JetLakeError, OSError) as error:
+        log("fatal", str(error))
+        return EXIT_CODE
+    return 0
+
+
+def _check(options: ServerOptions) -> None:
+    """Try what a start would try of a configuration, without taking any port or directory."""
+    make_authenticator(options)
+    if options.tls is not None:
+        make_context(options.tls)
+
+
+async def _serve(options: ServerOptions, log: Log, argv: list[str], environ: dict[str, str]) -> None:
+    server = Server(options, log, read_options=lambda: parse_args(argv, environ)[1])
+    server.loop = asyncio.get_running_loop()
+    signals.install(server)
+    await server.run()

@@ -1,0 +1,185 @@
+"""The monitoring port: pages over HTTP, for people, test suites and Prometheus.
+
+HTTP is spoken here as far as that takes: GET and HEAD without a body, connections that may be kept. A framework would
+do it too, but would take longer to import than the whole server takes to start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from email.utils import formatdate
+from http import HTTPStatus
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+
+from jetlake.server.address import join, listen, port_of
+from jetlake.server.observe.accountz import accountz, accstatz
+from jetlake.server.observe.connz import connz
+from jetlake.server.observe.healthz import healthz
+from jetlake.server.observe.index import index
+from jetlake.server.observe.jsz import jsz
+from jetlake.server.observe.nothing import gatewayz, leafz, routez
+from jetlake.server.observe.query import BadQuery, Query
+from jetlake.server.observe.subsz import subsz
+from jetlake.server.observe.varz import varz
+
+if TYPE_CHECKING:
+    from jetlake.server.server import Server
+
+HEAD_SIZE_MAX = 16 * 1024
+IDLE_S_MAX = 30.0
+CONNECTIONS_MAX = 256
+_JSON, _TEXT, _HTML = "application/json", "text/plain; charset=utf-8", "text/html; charset=utf-8"
+
+_PAGES: dict[str, Callable[[Server, Query], dict[str, Any]]] = {
+    "/varz": varz,
+    "/connz": connz,
+    "/subsz": subsz,
+    "/subscriptionsz": subsz,
+    "/jsz": jsz,
+    "/accountz": accountz,
+    "/accstatz": accstatz,
+    "/routez": routez,
+    "/gatewayz": gatewayz,
+    "/leafz": leafz,
+}
+
+
+class _BadHead(Exception):
+    """What was received is no request."""
+
+
+class _Request(NamedTuple):
+    method: str
+    path: str
+    query: Query
+    is_kept: bool  # whether the connection may be used again
+
+
+class _Answer(NamedTuple):
+    status: int
+    kind: str
+    body: bytes
+
+
+class Monitor:
+    """Answers requests for pages."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._listener: asyncio.Server | None = None
+        self._connections: set[asyncio.StreamWriter] = set()
+        self.requests: Counter[str] = Counter()
+        self.port = 0
+
+    async def start(self) -> None:
+        """Listen. Raises ListenFailed."""
+        options = self._server.options
+        host = options.http_host or options.host
+        sock = listen(host, options.http_port)
+        self.port = port_of(sock)
+        self._listener = await asyncio.start_server(self._serve, sock=sock, limit=HEAD_SIZE_MAX)
+        self._server.log("info", f"Starting http monitor on {join(host, self.port)}")
+
+    async def close(self) -> None:
+        """Let the port go."""
+        if self._listener is not None:
+            self._listener.close()
+        for writer in list(self._connections):
+            writer.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection."""
+        if len(self._connections) >= CONNECTIONS_MAX:
+            writer.close()
+            return
+        self._connections.add(writer)
+        try:
+            while await self._serve_one(reader, writer):
+                pass
+        except (OSError, TimeoutError):
+            pass  # the peer is gone or asleep
+        finally:
+            self._connections.discard(writer)
+            writer.close()
+
+    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        """Answer one request; False when the connection is over."""
+        try:
+            head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), IDLE_S_MAX)
+            request = _parse(head)
+        except asyncio.IncompleteReadError:
+            return False
+        except (asyncio.LimitOverrunError, _BadHead):
+            writer.write(_encode(_Answer(HTTPStatus.BAD_REQUEST, _TEXT, b"400 Bad Request"), is_kept=False))
+            await asyncio.wait_for(writer.drain(), IDLE_S_MAX)
+            return False
+        answer = await self._answer(request)
+        writer.write(_encode(answer, request.is_kept, has_body=request.method != "HEAD"))
+        await asyncio.wait_for(writer.drain(), IDLE_S_MAX)
+        return request.is_kept
+
+    async def _answer(self, request: _Request) -> _Answer:
+        if request.method not in ("GET", "HEAD"):
+            return _Answer(HTTPStatus.METHOD_NOT_ALLOWED, _TEXT, b"405 method not allowed\n")
+        base = self._server.options.http_base_path.rstrip("/")
+        path = request.path.removeprefix(base) if request.path.startswith(base) else ""
+        if path == "/metrics":
+            self.requests[path] += 1
+            module = await self._server.loop.run_in_executor(None, import_module, "jetlake.server.observe.metrics")
+            return _Answer(HTTPStatus.OK, module.CONTENT_TYPE, module.metrics(self._server))
+        try:
+            return self._page(path, request.query)
+        except BadQuery as error:
+            return _Answer(HTTPStatus.BAD_REQUEST, _TEXT, str(error).encode())
+
+    def _page(self, path: str, query: Query) -> _Answer:
+        if path in ("", "/"):
+            self.requests["/"] += 1
+            return _Answer(HTTPStatus.OK, _HTML, index(self._server))
+        if path == "/healthz":
+            self.requests[path] += 1
+            status, page = healthz(self._server, query)
+            if "error" in page:
+                self._server.log("warning", f'Healthcheck failed: "{page["error"]}"')
+            return _Answer(status, _JSON, msgspec.json.encode(page))
+        if path not in _PAGES:
+            return _Answer(HTTPStatus.NOT_FOUND, _TEXT, b"404 page not found\n")
+        self.requests["/subsz" if path == "/subscriptionsz" else path] += 1
+        page = _PAGES[path](self._server, query)
+        return _Answer(HTTPStatus.OK, _JSON, msgspec.json.format(msgspec.json.encode(page), indent=2))
+
+
+def _parse(head: bytes) -> _Request:
+    lines = head.decode("latin-1").split("\r\n")
+    match lines[0].split(" "):
+        case [method, target, ("HTTP/1.0" | "HTTP/1.1") as version]:
+            pass
+        case _:
+            raise _BadHead
+    fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
+    if fields.get("content-length", "0") != "0" or "transfer-encoding" in fields:
+        raise _BadHead  # a page needs no body, and where one ends is not looked for
+    url = urlsplit(target)
+    query = Query(dict(reversed(parse_qsl(url.query))))  # of two values the first counts
+    is_kept = version == "HTTP/1.1" and fields.get("connection", "").lower() != "close"
+    return _Request(method, url.path, query, is_kept)
+
+
+def _encode(answer: _Answer, is_kept: bool, *, has_body: bool = True) -> bytes:
+    fields = [
+        f"HTTP/1.1 {int(answer.status)} {HTTPStatus(answer.status).phrase}",
+        f"Content-Type: {answer.kind}",
+        f"Date: {formatdate(usegmt=True)}",
+        f"Content-Length: {len(answer.body)}",
+    ]
+    if answer.kind == _JSON:
+        fields.append("Access-Control-Allow-Origin: *")
+    if not is_kept:
+        fields.append("Connection: close")
+    return "\r\n".join([*fields, "", ""]).encode("latin-1") + (answer.body if has_body else b"")

@@ -1,0 +1,93 @@
+"""/accountz and /accstatz: accounts, their connections and what they send."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jetlake.broker.account import Account
+from jetlake.jetstream.go_time import format_time
+from jetlake.server.observe.query import BadQuery, Query
+from jetlake.server.observe.subsz import sublist_stats
+
+if TYPE_CHECKING:
+    from jetlake.server.server import Server
+
+_NOTHING = {"msgs": 0, "bytes": 0}
+
+
+def accountz(server: Server, query: Query) -> dict[str, Any]:
+    """The names of all accounts, or one of them in detail. Raises BadQuery."""
+    broker, name = server.broker, query.text("acc")
+    page: dict[str, Any] = {
+        "server_id": server.server_id,
+        "now": format_time(server.clock()),
+        "system_account": broker.system_account.name,
+    }
+    if not name:
+        return page | {"accounts": list(broker.accounts)}
+    if name not in broker.accounts:
+        raise BadQuery(f"Account {name} does not exist")
+    return page | {"account_detail": account_info(server, broker.accounts[name])}
+
+
+def account_info(server: Server, account: Account) -> dict[str, Any]:
+    """An account in detail."""
+    is_system = account is server.broker.system_account
+    return {
+        "account_name": account.name,
+        "update_time": format_time(server.config_load_ns),
+        **({"is_system": True} if is_system else {}),
+        "expired": False,
+        "complete": True,
+        "jetstream_enabled": account.jetstream is not None,
+        "leafnode_connections": 0,
+        "client_connections": len(account.clients),
+        "subscriptions": account.sublist.count,
+        "name_tag": account.name,
+        "sublist_stats": sublist_stats([account]),
+    }
+
+
+def one_account(server: Server, query: Query) -> dict[str, Any]:
+    """One account in detail. Raises BadQuery."""
+    detail: dict[str, Any] = accountz(server, query)["account_detail"]
+    return detail
+
+
+def one_account_statz(server: Server, query: Query) -> dict[str, Any]:
+    """What one account sends and receives. Raises BadQuery."""
+    name = query.text("acc")
+    if name not in server.broker.accounts:
+        raise BadQuery(f"Account {name} does not exist")
+    stat = account_stat(server.broker.accounts[name])
+    return {"server_id": server.server_id, "now": format_time(server.clock()), "account_statz": [stat]}
+
+
+def accstatz(server: Server, query: Query) -> dict[str, Any]:
+    """What accounts send and receive: those with connections, or with `unused` all."""
+    accounts = server.broker.accounts.values()
+    shown = [account for account in accounts if account.clients or query.flag("unused")]
+    return {
+        "server_id": server.server_id,
+        "now": format_time(server.clock()),
+        "account_statz": [account_stat(account) for account in shown],
+    }
+
+
+def account_stat(account: Account) -> dict[str, Any]:
+    """An account in numbers: of the connections that it has now."""
+    clients = account.clients.values()
+    sent = {"msgs": sum(client.out_msgs for client in clients), "bytes": sum(client.out_bytes for client in clients)}
+    received = {"msgs": sum(client.in_msgs for client in clients), "bytes": sum(client.in_bytes for client in clients)}
+    elsewhere = {"gateways": _NOTHING, "routes": _NOTHING, "leafs": _NOTHING}
+    return {
+        "acc": account.name,
+        "name": account.name,
+        "conns": len(clients),
+        "leafnodes": 0,
+        "total_conns": len(clients),
+        "num_subscriptions": account.sublist.count,
+        "sent": sent | elsewhere,
+        "received": received | elsewhere,
+        "slow_consumers": 0,
+    }

@@ -1,0 +1,151 @@
+"""/connz: connections, open and closed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from jetlake.broker.broker import GLOBAL_ACCOUNT
+from jetlake.broker.client import Client
+from jetlake.broker.subscription import Subscription
+from jetlake.clock import go_duration
+from jetlake.jetstream.go_time import format_time
+from jetlake.server.connection import ClientConnection
+from jetlake.server.observe.process import uptime
+from jetlake.server.observe.query import BadQuery, Query
+
+if TYPE_CHECKING:
+    from jetlake.server.server import Server
+
+_STATES = {"": "open", "open": "open", "closed": "closed", "any": "all", "all": "all"}
+
+# How to sort: by what, and whether the largest comes first.
+_ORDERS: dict[str, tuple[Callable[[Client], Any], bool]] = {
+    "cid": (lambda client: client.cid, False),
+    "start": (lambda client: client.cid, False),
+    "subs": (lambda client: len(client.subs), True),
+    "pending": (lambda client: client.connection.pending_size(), True),
+    "msgs_to": (lambda client: client.out_msgs, True),
+    "msgs_from": (lambda client: client.in_msgs, True),
+    "bytes_to": (lambda client: client.out_bytes, True),
+    "bytes_from": (lambda client: client.in_bytes, True),
+    "last": (lambda client: client.active_ns, True),
+    "idle": (lambda client: client.active_ns, False),
+    "uptime": (lambda client: client.start_ns, False),
+    "stop": (lambda client: client.stop_ns, True),
+    "reason": (lambda client: client.close_reason, False),
+    "rtt": (lambda client: client.rtt_ns, True),
+}
+
+
+def connz(server: Server, query: Query) -> dict[str, Any]:
+    """The page. Raises BadQuery."""
+    clients = _clients(server, _state(query), query.text("acc"))
+    total, limit = len(clients), query.limit
+    if cid := query.id("cid"):
+        clients, limit = [client for client in clients if client.cid == cid], 1
+    if user := query.text("user"):
+        clients = [client for client in clients if client.user_name == user]
+    key, is_descending = _order(query)
+    clients.sort(key=key, reverse=is_descending)
+    shown = clients[query.offset : query.offset + limit]
+    now_ns = server.clock()
+    return {
+        "server_id": server.server_id,
+        "now": format_time(now_ns),
+        "num_connections": len(shown),
+        "total": total,
+        "offset": query.offset,
+        "limit": limit,
+        "connections": [_connection(client, query, now_ns) for client in shown],
+    }
+
+
+def _state(query: Query) -> str:
+    text = query.text("state")
+    if text.lower() not in _STATES:
+        raise BadQuery(f"Error decoding state for {text}")
+    return _STATES[text.lower()]
+
+
+def _order(query: Query) -> tuple[Callable[[Client], Any], bool]:
+    name = query.text("sort") or "cid"
+    if name not in _ORDERS:
+        raise BadQuery(f"invalid sorting option: {name}")
+    if name in ("stop", "reason") and _state(query) != "closed":
+        raise BadQuery(f"sort by {name} only valid on closed connections")
+    return _ORDERS[name]
+
+
+def _clients(server: Server, state: str, account: str) -> list[Client]:
+    clients: list[Client] = []
+    if state in ("open", "all"):
+        clients += server.broker.clients.values()
+    if state in ("closed", "all"):
+        clients += server.closed
+    return [client for client in clients if client.account.name == account] if account else clients
+
+
+def _connection(client: Client, query: Query, now_ns: int) -> dict[str, Any]:
+    until_ns = client.stop_ns or now_ns
+    info: dict[str, Any] = {
+        "cid": client.cid,
+        "kind": "Client",
+        "type": "nats",
+        "ip": client.host,
+        "port": client.port,
+        "start": format_time(client.start_ns),
+        "last_activity": format_time(client.active_ns),
+    }
+    if client.is_closed:
+        info |= {"stop": format_time(client.stop_ns), "reason": client.close_reason}
+    info |= {
+        "rtt": go_duration(client.rtt_ns // 1000 * 1000),
+        "uptime": uptime(until_ns - client.start_ns),
+        "idle": uptime(until_ns - client.active_ns),
+        "pending_bytes": client.connection.pending_size(),
+        "in_msgs": client.in_msgs,
+        "out_msgs": client.out_msgs,
+        "in_bytes": client.in_bytes,
+        "out_bytes": client.out_bytes,
+        "subscriptions": len(client.subs),
+    }
+    optional: dict[str, Any] = {"name": client.name, "lang": client.lang, "version": client.version}
+    if isinstance(client.connection, ClientConnection):
+        optional |= client.connection.tls_details()
+    if query.flag("auth"):
+        optional |= _who(client)
+    optional |= _subscriptions(client, query)
+    return info | {name: value for name, value in optional.items() if value}
+
+
+def _who(client: Client) -> dict[str, str]:
+    account = client.account.name
+    return {
+        "authorized_user": client.user_name,
+        "account": account if account != GLOBAL_ACCOUNT else "",
+        "name_tag": account,
+    }
+
+
+def _subscriptions(client: Client, query: Query) -> dict[str, Any]:
+    if query.text("subs").lower() == "detail":
+        return {"subscriptions_list_detail": [sub_detail(sub) for sub in client.subs.values()]}
+    if query.flag("subs"):
+        return {"subscriptions_list": [_readable(sub.subject) for sub in client.subs.values()]}
+    return {}
+
+
+def sub_detail(sub: Subscription) -> dict[str, Any]:
+    """A subscription, as pages show it."""
+    detail: dict[str, Any] = {"subject": _readable(sub.subject)}
+    if sub.queue is not None:
+        detail["qgroup"] = _readable(sub.queue)
+    detail |= {"sid": _readable(sub.sid), "msgs": sub.delivered}
+    if sub.max_msgs:
+        detail["max"] = sub.max_msgs
+    return detail | {"cid": sub.client.cid if sub.client is not None else 0}
+
+
+def _readable(subject: bytes) -> str:
+    return subject.decode("utf-8", "replace")

@@ -1,0 +1,84 @@
+"""/metrics: the server for Prometheus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from jetlake.server.observe.process import resident_size
+
+if TYPE_CHECKING:
+    from jetlake.jetstream.js_account import JsAccount
+    from jetlake.server.server import Server
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_STREAM_LABELS = ["account", "stream"]
+_CONSUMER_LABELS = [*_STREAM_LABELS, "consumer"]
+
+
+def metrics(server: Server) -> bytes:
+    """The page, as text."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collector(server))
+    return bytes(generate_latest(registry))
+
+
+class _Collector:
+    """Reads the server when it is asked."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._broker()
+        if self._server.jetstream is not None:
+            yield from self._jetstream(list(self._server.jetstream.accounts.values()))
+
+    def _broker(self) -> Iterator[Metric]:
+        server, broker = self._server, self._server.broker
+        subscriptions = sum(account.sublist.count for account in broker.accounts.values())
+        yield GaugeMetricFamily("jetlake_up_seconds", "Time since the start", (server.clock() - server.start_ns) / 1e9)
+        yield GaugeMetricFamily("jetlake_resident_bytes", "Memory of the process", resident_size())
+        yield GaugeMetricFamily("jetlake_open_connections", "Open connections", len(broker.clients))
+        yield GaugeMetricFamily("jetlake_subscriptions", "Subscriptions", subscriptions)
+        for name, text, value in (
+            ("jetlake_connections", "Connections since the start", broker.total_connections),
+            ("jetlake_received_messages", "Messages from clients", broker.in_msgs),
+            ("jetlake_received_bytes", "Bytes of messages from clients", broker.in_bytes),
+            ("jetlake_sent_messages", "Messages to clients", broker.out_msgs),
+            ("jetlake_sent_bytes", "Bytes of messages to clients", broker.out_bytes),
+            ("jetlake_slow_consumers", "Connections closed because they were too slow", broker.slow_consumers),
+            ("jetlake_stale_connections", "Connections closed because they were silent", broker.stale_connections),
+            ("jetlake_auth_errors", "Logins that were refused", broker.auth_errors),
+        ):
+            yield CounterMetricFamily(name, text, value)
+
+    def _jetstream(self, accounts: list[JsAccount]) -> Iterator[Metric]:
+        messages = GaugeMetricFamily("jetlake_stream_messages", "Messages in a stream", labels=_STREAM_LABELS)
+        size = GaugeMetricFamily("jetlake_stream_bytes", "Bytes of a stream", labels=_STREAM_LABELS)
+        last = CounterMetricFamily("jetlake_stream_last_seq", "Last sequence of a stream", labels=_STREAM_LABELS)
+        lost = GaugeMetricFamily("jetlake_stream_lost_messages", "Messages lost to damage", labels=_STREAM_LABELS)
+        pending = GaugeMetricFamily("jetlake_consumer_pending", "Messages to be delivered", labels=_CONSUMER_LABELS)
+        unacked = GaugeMetricFamily("jetlake_consumer_ack_pending", "Messages to be acked", labels=_CONSUMER_LABELS)
+        offline = GaugeMetricFamily("jetlake_streams_offline", "Streams that cannot be opened", labels=["account"])
+        requests = CounterMetricFamily("jetlake_api_requests", "JetStream API requests", labels=["account"])
+        failures = CounterMetricFamily("jetlake_api_errors", "JetStream API requests that failed", labels=["account"])
+        for account in accounts:
+            name = account.account.name
+            offline.add_metric([name], len(account.offline))
+            requests.add_metric([name], account.api_total)
+            failures.add_metric([name], account.api_errors)
+            for stream in account.streams.values():
+                labels, state = [name, stream.config.name], stream.store.fast_state()
+                messages.add_metric(labels, state.msgs)
+                size.add_metric(labels, state.bytes)
+                last.add_metric(labels, state.last_seq)
+                lost.add_metric(labels, len(state.lost))
+                for consumer in stream.consumers.values():
+                    info = consumer.info()
+                    pending.add_metric([*labels, consumer.name], info["num_pending"])
+                    unacked.add_metric([*labels, consumer.name], info["num_ack_pending"])
+        yield from (messages, size, last, lost, pending, unacked, offline, requests, failures)

@@ -1,0 +1,167 @@
+"""Take another configuration while running: the whole of it, or nothing.
+
+Everything that can go wrong is tried before the first thing changes: the file, certificates, permissions, the log file,
+and whether what changed can change at all. Then the new options count, and clients are looked at again: who may not be
+here any more is refused, who may do less loses the subscriptions that it may not have.
+"""
+
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec.structs import replace
+
+from jetlake.broker.auth import AUTHORIZATION_VIOLATION, Authenticator, Credentials
+from jetlake.broker.broker import make_authenticator
+from jetlake.broker.client import Client
+from jetlake.config import JetStreamOptions, ServerOptions
+from jetlake.errors import JetLakeError
+from jetlake.jetstream.service import enabled_accounts
+from jetlake.server.connection import ClientConnection
+from jetlake.server.tls import make_context
+
+if TYPE_CHECKING:
+    from jetlake.server.server import Server
+
+_AUTH = frozenset({"authorization", "accounts", "no_auth_user"})
+_SHOWN = frozenset(
+    {"debug", "trace", "trace_verbose", "max_traced_msg_len", "logtime", "logtime_utc", "log_file", "log_size_limit"}
+    | {"log_max_num", "pid_file", "ports_file_dir", "max_connections", "max_control_line", "max_payload", "max_pending"}
+    | {"max_subscriptions", "max_sub_tokens", "ping_interval_s", "ping_max", "write_deadline_s"}
+    | {"lame_duck_duration_s", "lame_duck_grace_period_s", "allow_non_tls"}
+)
+_SILENT = frozenset({"config_file", "warnings"})
+_NAMED = frozenset({"tls", "server_tags", "server_metadata", "jetstream"})
+
+
+class ReloadRefused(JetLakeError):
+    """A change that takes a restart."""
+
+    def __init__(self, field: str, old: object, new: object) -> None:
+        super().__init__(f"config reload not supported for {field}: {old=!s}, {new=!s}")
+
+
+class _Prepared(NamedTuple):
+    """What could have failed, and did not."""
+
+    changes: dict[str, Any]
+    authenticator: Authenticator
+    context: ssl.SSLContext | None
+
+
+async def reload(server: Server, options: ServerOptions) -> None:
+    """Take other options. Raises JetLakeError or OSError, and then nothing has changed."""
+    old, prepared = server.options, _prepare(server.options, options)
+    server.files.write_pid(options)
+    server.files.write_ports(options, server.ports())
+    server.logger.use_options(options)
+    server.use_options(options)
+    server.tls = prepared.context
+    for field in prepared.changes:
+        _tell(server, field, prepared.changes[field])
+    if (old.tls is None) != (options.tls is None):
+        await server.listener.restart()
+    _apply_limits(server, prepared.changes)
+    _apply_jetstream(server)
+    if _AUTH & prepared.changes.keys():
+        await _recheck(server)
+    server.flush()
+    for warning in options.warnings:
+        server.log("warning", warning)
+    server.log("info", f"Reloaded server configuration {server.config_digest()}".rstrip())
+
+
+def _prepare(old: ServerOptions, new: ServerOptions) -> _Prepared:
+    changes = {
+        field: getattr(new, field)
+        for field in old.__struct_fields__
+        if getattr(old, field) != getattr(new, field) and field not in _SILENT
+    }
+    for field in changes:
+        if field not in _AUTH | _SHOWN | _NAMED:
+            raise ReloadRefused(field, getattr(old, field), getattr(new, field))
+    _check_jetstream(old.jetstream, new.jetstream)
+    return _Prepared(changes, make_authenticator(new), make_context(new.tls) if new.tls is not None else None)
+
+
+def _check_jetstream(old: JetStreamOptions, new: JetStreamOptions) -> None:
+    """Streams may be given more room; all else takes a restart."""
+    for field in ("max_memory", "max_store"):
+        before, after = getattr(old, field), getattr(new, field)
+        if before != after and (before is None or after is None or after < before):
+            raise ReloadRefused(f"jetstream {field}", before, after)
+    if replace(new, max_memory=old.max_memory, max_store=old.max_store) != old:
+        raise ReloadRefused("jetstream", old, new)
+
+
+def _tell(server: Server, field: str, value: object) -> None:
+    """Say what changed, but no secrets."""
+    name = field.removesuffix("_s")
+    if field == "tls":
+        server.log("info", f"Reloaded: tls = {'enabled' if value is not None else 'disabled'}")
+    elif field in _SHOWN:
+        unit = "s" if field.endswith("_s") else ""
+        server.log("info", f"Reloaded: {name} = {value}{unit}")
+    else:
+        server.log("info", f"Reloaded: {name}")
+
+
+def _apply_limits(server: Server, changes: dict[str, Any]) -> None:
+    broker = server.broker
+    for client in list(broker.clients.values()):
+        client.max_payload, client.max_subscriptions = broker.limits(client.account)
+        if "ping_interval_s" in changes and isinstance(client.connection, ClientConnection):
+            client.connection.reschedule()
+    if "max_connections" in changes:
+        for client in _excess(list(broker.clients.values()), server.options.max_connections):
+            client.refuse("maximum connections exceeded")
+
+
+def _apply_jetstream(server: Server) -> None:
+    jetstream, options = server.jetstream, server.options.jetstream
+    if jetstream is not None:
+        jetstream.max_memory = options.max_memory or jetstream.max_memory
+        jetstream.max_store = options.max_store or jetstream.max_store
+        for account in server.system.new_accounts():
+            jetstream.add_account(account)
+        for name, limits in enabled_accounts(server.options).items():
+            if name in jetstream.accounts:
+                jetstream.accounts[name].limits = limits
+            else:
+                server.log("warning", f"JetStream for account {name} takes a restart")
+    server.system.serve_accounts()
+
+
+def _excess(clients: list[Client], count_max: int) -> list[Client]:
+    return clients[: len(clients) - count_max] if 0 <= count_max < len(clients) else []
+
+
+async def _recheck(server: Server) -> None:
+    """See who may still be here, and what they may do."""
+    broker = server.broker
+    for client in list(broker.clients.values()):
+        if client.is_connected:
+            await _recheck_client(server, client)
+    for name, configured in server.options.accounts.items():
+        for client in _excess(list(broker.account(name).clients.values()), configured.max_connections):
+            client.refuse("maximum account active connections exceeded")
+
+
+async def _recheck_client(server: Server, client: Client) -> None:
+    said, authenticator = client.options, server.broker.authenticator
+    credentials = Credentials(said.user, said.password, said.auth_token, said.nkey, said.sig)
+    if authenticator.is_slow(credentials):
+        user = await server.loop.run_in_executor(None, authenticator.check, credentials, client.nonce)
+    else:
+        user = authenticator.check(credentials, client.nonce)
+    if client.is_closed:
+        return
+    if user is None:
+        server.broker.login_failed(client)
+        client.refuse(AUTHORIZATION_VIOLATION)
+    elif user.account.name != client.account.name:
+        client.close("Client Closed")  # it comes back into the right account
+    else:
+        client.set_user(user)
+        client.recheck_subscriptions()

@@ -1,0 +1,362 @@
+"""The server: listeners, the broker, JetStream, and what they need of the loop.
+
+It is the Host of JetStream: timers, group commit and the log. Everything runs in the loop's thread; what a callback
+queued for clients is handed to their sockets at its end (`flush`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import hashlib
+import os
+import ssl
+import tempfile
+import traceback
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jetlake.broker.broker import Broker
+from jetlake.broker.client import Client
+from jetlake.clock import SECOND_NS, Clock, system_clock
+from jetlake.config import ServerOptions
+from jetlake.errors import JetLakeError
+from jetlake.jetstream.host import CommitUnit, Timer
+from jetlake.server import start_lines, trace
+from jetlake.server.address import join, urls
+from jetlake.server.commit_loop import CommitLoop
+from jetlake.server.connection import ClientConnection, SharedBuffer
+from jetlake.server.lame_duck import lame_duck
+from jetlake.server.listeners import ClientListener, IdleListener
+from jetlake.server.log import Log
+from jetlake.server.observe.process import CpuMeter
+from jetlake.server.run_files import RunFiles
+from jetlake.server.system import SystemServices
+from jetlake.server.tls import make_context
+
+if TYPE_CHECKING:
+    from jetlake.jetstream.service import JetStream
+    from jetlake.server.monitor import Monitor
+
+NATS_VERSION = "2.15.1"  # the nats-server whose behaviour clients may count on
+CLOSED_COUNT_MAX = 1_000  # connections that are remembered when they are over; the oldest goes first
+STOP_S_MAX = 2.0  # for clients to take what they were sent last
+
+
+class Server:
+    """One server: start it, and stop it."""
+
+    def __init__(
+        self,
+        options: ServerOptions,
+        log: Log,
+        *,
+        clock: Clock = system_clock,
+        read_options: Callable[[], ServerOptions] | None = None,
+    ) -> None:
+        """`read_options` reads the configuration again, for a reload. Raises JetLakeError for bad options."""
+        self.options, self.clock, self.logger = options, clock, log
+        self._read_options = read_options
+        self.server_id = "N" + base64.b32encode(os.urandom(35)).decode()[:55]
+        self.broker = Broker(options, self.server_id, NATS_VERSION, clock=clock)
+        self.broker.log = log
+        self.tls: ssl.SSLContext | None = make_context(options.tls) if options.tls is not None else None
+        self.buffer = SharedBuffer()
+        self.start_ns = self.config_load_ns = clock()
+        self.loop: asyncio.AbstractEventLoop
+        self.commits: CommitLoop
+        self.jetstream: JetStream | None = None
+        self.monitor: Monitor | None = None
+        self.listener = ClientListener(self)
+        self.files = RunFiles()
+        self.system = SystemServices(self)
+        self.cpu = CpuMeter()
+        self.closed: deque[Client] = deque(maxlen=CLOSED_COUNT_MAX)
+        self.broker.on_left = self.closed.append
+        self.idle_ports: dict[str, int] = {}
+        self._idle_listeners: list[IdleListener] = []
+        self._connections: set[ClientConnection] = set()
+        self._last_left: asyncio.Event | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._reloading = asyncio.Lock()
+        self._is_flushing = self._has_flush = self._is_stopping = False
+        self.is_ready = False
+        self.stopped = asyncio.Event()
+        self.use_options(options)
+
+    @property
+    def server_name(self) -> str:
+        return self.broker.server_name
+
+    @property
+    def port(self) -> int:
+        return self.broker.port
+
+    # Life
+
+    async def run(self) -> None:
+        """Start, and serve until somebody stops it. Raises JetLakeError or OSError when it cannot start."""
+        try:
+            await self.start()
+        except BaseException:
+            await self._abandon()
+            raise
+        await self.stopped.wait()
+
+    async def start(self) -> None:
+        """Recover what is stored, and listen."""
+        self.loop = asyncio.get_running_loop()
+        self.loop.set_exception_handler(self._loop_error)
+        self.commits = CommitLoop(self.loop, self.flush)
+        start_lines.server(self)
+        self.files.write_pid(self.options)
+        if self.options.http_port:
+            from jetlake.server.monitor import Monitor  # most servers have none
+
+            self.monitor = Monitor(self)
+            await self.monitor.start()
+        if self.options.jetstream.enabled:
+            self._start_jetstream()
+        self.system.serve_accounts()
+        await self._hold_idle_ports()
+        await self._listen()
+        self.is_ready = True
+        self.log("info", "Server is ready")
+        self.files.write_ports(self.options, self.ports())
+
+    def _start_jetstream(self) -> None:
+        from jetlake.jetstream.service import JetStream  # not needed by a server without streams
+
+        self.log("info", "Starting JetStream")
+        store_dir = self.options.jetstream.store_dir
+        if store_dir is None:
+            store_dir = f"{tempfile.gettempdir()}/jetlake"
+            self.log("warning", "Temporary storage directory used, data could be lost on system reboot")
+        begin_ns = self.clock()
+        self.jetstream = JetStream(self, store_dir)
+        self.jetstream.start(self.broker.accounts.values())
+        self.broker.has_jetstream = True
+        start_lines.jetstream(self, self.jetstream, self.clock() - begin_ns)
+
+    async def _hold_idle_ports(self) -> None:
+        """Take the ports of what is not served yet, where they were asked for."""
+        for name, options in (("websocket", self.options.websocket), ("leafnodes", self.options.leafnodes)):
+            if options is not None and options.port:
+                listener = IdleListener()
+                self.idle_ports[name] = await listener.start(self.loop, options.host, options.port)
+                self._idle_listeners.append(listener)
+                start_lines.idle_listener(self, name, join(options.host, self.idle_ports[name]))
+
+    async def _listen(self) -> None:
+        options = self.options
+        self.broker.port = self.listener.bind(options.host, options.port)
+        await self.listener.start()
+        start_lines.listening(self)
+
+    async def stop(self) -> None:
+        """Close everything; nothing that was acknowledged is lost, and nobody misses an acknowledgement."""
+        if self._is_stopping:
+            await self.stopped.wait()
+            return
+        self._is_stopping = True
+        self.log("info", "Initiating Shutdown...")
+        self.close_listeners()
+        for connection in self._connections:
+            connection.hold()
+        await self.stop_jetstream()
+        for client in list(self.broker.clients.values()):
+            client.close("Server Shutdown")
+        self._flush_now()
+        await self._until_sent()
+        await self._abandon()
+        self.log("info", "Server Exiting..")
+        self.stopped.set()
+
+    async def stop_jetstream(self) -> None:
+        """Commit what streams have taken, tell who waits for it, and stop them."""
+        jetstream, self.jetstream = self.jetstream, None
+        if jetstream is None:
+            return
+        self.log("info", "Initiating JetStream Shutdown...")
+        jetstream.close()
+        await self.commits.drain()
+        self.flush()
+        self.system.forget_jetstream()
+        jetstream.stop()
+        self.log("info", "JetStream Shutdown")
+
+    def close_listeners(self) -> None:
+        """Accept nobody any more."""
+        self.is_ready = False
+        self.listener.close()
+        for listener in self._idle_listeners:
+            listener.close()
+
+    async def _until_sent(self) -> None:
+        """Wait for clients to take what they were sent, but not for long."""
+        if self._connections:
+            self._last_left = asyncio.Event()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._last_left.wait(), STOP_S_MAX)
+
+    async def _abandon(self) -> None:
+        """Let everything go at once."""
+        self.close_listeners()
+        for connection in list(self._connections):
+            connection.abort()
+        if self.monitor is not None:
+            await self.monitor.close()
+        if self.jetstream is not None:
+            self.jetstream.stop()
+        self.commits.close()
+        self.files.remove()
+
+    # What signals ask for
+
+    def stop_soon(self) -> None:
+        """Stop."""
+        self._spawn(self.stop())
+
+    def lame_duck_soon(self) -> None:
+        """Enter lame duck mode, unless the server is on its way out already."""
+        if self.is_ready and not self._is_stopping:
+            self._spawn(lame_duck(self))
+
+    def reload_soon(self) -> None:
+        """Read the configuration again."""
+        self._spawn(self.reload())
+
+    def reopen_log(self) -> None:
+        """Open the log file again."""
+        if not self.logger.has_file:
+            self.log("info", "File log re-open ignored, not a file logger")
+            return
+        try:
+            self.logger.reopen()
+            self.log("info", "File log re-opened")
+        except OSError as error:
+            self.log("error", f"File log not re-opened: {error}")
+
+    async def reload(self) -> None:
+        """Read the configuration again, and take what may change."""
+        from jetlake.server.reload import reload  # few servers ever do
+
+        async with self._reloading:
+            try:
+                if self.options.config_file is None or self._read_options is None:
+                    raise JetLakeError("can only reload config when a file is provided using -c or --config")
+                await reload(self, self._read_options())
+                self.config_load_ns = self.clock()
+            except (JetLakeError, OSError) as error:
+                self.log("error", f"Failed to reload server configuration: {error}")
+
+    def use_options(self, options: ServerOptions) -> None:
+        """Let other options hold from now on. Raises JetLakeError, and then nothing has changed."""
+        self.broker.use_options(options)
+        self.options = options
+        self.broker.trace = trace.tracer(self.broker, self.logger) if options.trace else None
+
+    def _spawn(self, work: Any) -> None:
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # Connections
+
+    def accept(self, connection: ClientConnection, host: str, port: int) -> Client:
+        """A client for a new connection."""
+        self._connections.add(connection)
+        client = self.broker.connect(connection, host, port)
+        if self.options.debug:
+            self.log("debug", f"{self.broker.label(client)} - Client connection created")
+        return client
+
+    def disconnected(self, connection: ClientConnection) -> None:
+        """A connection is gone."""
+        self._connections.discard(connection)
+        if self._last_left is not None and not self._connections:
+            self._last_left.set()
+        self.flush()
+
+    def flush(self) -> None:
+        """Hand what clients are to be sent to their sockets."""
+        if self._is_flushing:
+            return
+        self._is_flushing = True
+        try:
+            while clients := self.broker.take_output():
+                for client in clients:
+                    connection = client.connection
+                    assert isinstance(connection, ClientConnection)
+                    connection.flush()
+        finally:
+            self._is_flushing = False
+
+    def flush_soon(self) -> None:
+        """Flush at the end of the loop's turn."""
+        if not self._has_flush:
+            self._has_flush = True
+            self.loop.call_soon(self._flush_now)
+
+    def _flush_now(self) -> None:
+        self._has_flush = False
+        self.flush()
+        for connection in list(self._connections):
+            if connection.is_closing:
+                connection.flush()
+
+    # The host of JetStream
+
+    def call_at(self, time_ns: int, callback: Callable[[], None]) -> Timer:
+        """Call back soon after a time."""
+        return self.loop.call_later(max(time_ns - self.clock(), 0) / SECOND_NS, self._call, callback)
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        """Call back after the current batch of work."""
+        self.loop.call_soon(self._call, callback)
+
+    def _call(self, callback: Callable[[], None]) -> None:
+        callback()
+        self.flush()
+
+    def commit_soon(self, unit: CommitUnit) -> None:
+        """Commit what a stream or consumer changed."""
+        self.commits.request(unit)
+
+    def log(self, level: str, line: str) -> None:
+        """Write a line to the log."""
+        self.logger(level, line)
+
+    def _loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Something went wrong that nobody foresaw: it costs one connection or one timer, and is told in full."""
+        error = context.get("exception")
+        trace = "".join(traceback.format_exception(error)) if isinstance(error, BaseException) else ""
+        self.log("error", f"{context.get('message', 'unexpected error')} {trace}".rstrip())
+
+    # What an observer asks
+
+    def ports(self) -> dict[str, list[str]]:
+        """Where the server can be reached, as the ports file says it."""
+        options = self.options
+        is_secure = options.tls is not None and not options.allow_non_tls
+        ports = {"nats": urls("tls" if is_secure else "nats", options.host, self.port)}
+        if self.monitor is not None:
+            ports["monitoring"] = urls("http", options.http_host or options.host, self.monitor.port)
+        if options.websocket is not None and "websocket" in self.idle_ports:
+            scheme = "ws" if options.websocket.tls is None else "wss"
+            ports["websocket"] = urls(scheme, options.websocket.host, self.idle_ports["websocket"])
+        return ports
+
+    def config_digest(self) -> str:
+        """A fingerprint of the configuration file."""
+        return config_digest(self.options)
+
+
+def config_digest(options: ServerOptions) -> str:
+    """A fingerprint of a configuration file, in brackets; nothing where there is none."""
+    if options.config_file is None:
+        return ""
+    return f"(sha256:{hashlib.sha256(Path(options.config_file).read_bytes()).hexdigest()})"

@@ -1,0 +1,209 @@
+"""What clients can ask the server on `$SYS.REQ.…`.
+
+`$SYS.REQ.USER.INFO` and the account's own `$SYS.REQ.ACCOUNT.PING.…` are answered in every account; `$SYS.REQ.SERVER.…`
+and questions about other accounts in the system account only. Answers are the pages of the monitoring port, in an
+envelope that says which server they come from. A body is JSON with the options of the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from jetlake.broker.account import Account
+from jetlake.broker.permissions import Permissions
+from jetlake.broker.subscription import Msg
+from jetlake.server.observe.query import BadQuery, Query
+from jetlake.subjects import decode_subject
+
+if TYPE_CHECKING:
+    from jetlake.server.server import Server
+
+_USER_INFO = b"$SYS.REQ.USER.INFO"
+_SERVER = b"$SYS.REQ.SERVER."
+_ACCOUNT = b"$SYS.REQ.ACCOUNT."
+_JETSTREAM_FLAG = 1
+_BODY = msgspec.json.Decoder(dict[str, Any])
+
+# What JSON requests call the options that have other names in a URL.
+_OPTION_NAMES = {"account": "acc", "subscriptions": "subs", "consumer": "consumers", "include_unused": "unused"}
+_STATES = {0: "open", 1: "closed", 2: "all"}
+
+
+class SystemServices:
+    """The server's own subscriptions in its accounts."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._served: set[str] = set()
+        self._seq = 0
+
+    def serve_accounts(self) -> None:
+        """Answer in every account; in those that are new, if it was called before."""
+        for account in self.new_accounts():
+            self._served.add(account.name)
+            self._serve(account)
+
+    def new_accounts(self) -> list[Account]:
+        """The accounts in which nothing is answered yet."""
+        return [account for name, account in self._server.broker.accounts.items() if name not in self._served]
+
+    def _serve(self, account: Account) -> None:
+        account.subscribe(_USER_INFO, self._user_info)
+        if account is self._server.broker.system_account:
+            account.subscribe(_SERVER + b"PING", lambda msg: self._answer(msg, self._statsz, "statsz"))
+            for name in (b"PING", self._server.server_id.encode()):
+                account.subscribe(_SERVER + name + b".*", self._server_page)
+            account.subscribe(_ACCOUNT + b"*.*", self._account_page)
+        else:
+            for page in (b"CONNZ", b"STATZ"):
+                account.subscribe(_ACCOUNT + b"PING." + page, self._own_account_page)
+
+    def forget_jetstream(self) -> None:
+        """Streams are gone: nobody answers for them any more."""
+        for account in self._server.broker.accounts.values():
+            account.jetstream = None
+            for sub in [sub for sub in account.sublist if sub.client is None and sub.subject.startswith(b"$JS.")]:
+                account.unsubscribe(sub)
+
+    # Questions
+
+    def _user_info(self, msg: Msg) -> None:
+        client = msg.client
+        if client is None:
+            return
+        account = client.account.name
+        data: dict[str, Any] = {"user": client.user_name, "account": account, "account_name": account}
+        if client.permissions is not None:
+            data["permissions"] = permissions_json(client.permissions)
+        self._reply(msg, {"data": data})
+
+    def _server_page(self, msg: Msg) -> None:
+        page = msg.subject.rpartition(b".")[2].decode("utf-8", "replace")
+        if page == "STATSZ":
+            self._answer(msg, self._statsz, "statsz")
+        elif page == "IDZ":
+            server = self._server
+            identity = {"name": server.server_name, "host": server.options.host, "id": server.server_id}
+            self._send(msg, identity)
+        elif (function := _server_pages().get(page)) is not None:
+            self._answer(msg, lambda query: function(self._server, query))
+        else:
+            self._unheard(msg)
+
+    def _account_page(self, msg: Msg) -> None:
+        """A question about any account, which only the system account may ask."""
+        name, _, page = decode_subject(msg.subject[len(_ACCOUNT) :]).rpartition(".")
+        self._about_account(msg, name, page)
+
+    def _own_account_page(self, msg: Msg) -> None:
+        if msg.client is not None:
+            self._about_account(msg, msg.client.account.name, msg.subject.rpartition(b".")[2].decode())
+
+    def _about_account(self, msg: Msg, name: str, page: str) -> None:
+        function = _account_pages().get(page)
+        if function is None:
+            self._unheard(msg)
+        else:
+            self._answer(msg, lambda query: function(self._server, query.replace(acc=name)))
+
+    def _statsz(self, query: Query) -> dict[str, Any]:
+        from jetlake.server.observe.statsz import statsz
+
+        return statsz(self._server, query)
+
+    # Answers
+
+    def _answer(self, msg: Msg, function: Callable[[Query], Any], field: str = "data") -> None:
+        if not msg.reply:
+            return
+        try:
+            self._reply(msg, {field: function(_read(msg.payload))})
+        except msgspec.DecodeError as error:
+            self._reply(msg, {"error": {"code": 400, "description": str(error)}})
+        except BadQuery as error:
+            self._reply(msg, {"error": {"code": 500, "description": str(error)}})
+
+    def _reply(self, msg: Msg, fields: dict[str, Any]) -> None:
+        self._send(msg, {"server": self._identity(), **fields})
+
+    def _send(self, msg: Msg, answer: dict[str, Any]) -> None:
+        if msg.reply and msg.client is not None:
+            msg.client.account.send(msg.reply, msgspec.json.encode(answer))
+
+    def _unheard(self, msg: Msg) -> None:
+        if msg.client is not None and msg.client.options.no_responders:
+            msg.client.no_responders(msg)
+
+    def _identity(self) -> dict[str, Any]:
+        from jetlake.jetstream.go_time import format_time
+
+        server, options = self._server, self._server.options
+        self._seq += 1
+        identity: dict[str, Any] = {"name": server.server_name, "host": options.host, "id": server.server_id}
+        if options.jetstream.domain:
+            identity["domain"] = options.jetstream.domain
+        identity["ver"] = server.broker.version
+        optional = {"tags": list(options.server_tags), "metadata": options.server_metadata}
+        identity |= {name: value for name, value in optional.items() if value}
+        has_jetstream = server.jetstream is not None
+        identity |= {"jetstream": has_jetstream, "flags": _JETSTREAM_FLAG if has_jetstream else 0}
+        return identity | {"seq": self._seq, "time": format_time(server.clock())}
+
+
+def _server_pages() -> dict[str, Callable[[Server, Query], Any]]:
+    from jetlake.server.observe import accountz, connz, healthz, jsz, nothing, subsz, varz  # few servers are asked
+
+    return {
+        "VARZ": varz.varz,
+        "CONNZ": connz.connz,
+        "SUBSZ": subsz.subsz,
+        "JSZ": jsz.jsz,
+        "ACCOUNTZ": accountz.accountz,
+        "HEALTHZ": healthz.healthz_with_code,
+        "ROUTEZ": nothing.routez,
+        "GATEWAYZ": nothing.gatewayz,
+        "LEAFZ": nothing.leafz,
+    }
+
+
+def _account_pages() -> dict[str, Callable[[Server, Query], Any]]:
+    from jetlake.server.observe import accountz, connz, jsz, nothing, subsz
+
+    return {
+        "CONNZ": connz.connz,
+        "SUBSZ": lambda server, query: subsz.subsz(server, query.replace(subs=True)),
+        "JSZ": jsz.jsz_account,
+        "INFO": accountz.one_account,
+        "STATZ": accountz.one_account_statz,
+        "LEAFZ": nothing.leafz,
+    }
+
+
+def _read(payload: bytes) -> Query:
+    """The options in a request. Raises msgspec.DecodeError."""
+    values = {
+        _OPTION_NAMES.get(name, name): value for name, value in (_BODY.decode(payload) if payload else {}).items()
+    }
+    if values.get("subscriptions_detail") is True:
+        values["subs"] = "detail"
+    if isinstance(state := values.get("state"), int):
+        values["state"] = _STATES.get(state, str(state))
+    return Query(values)
+
+
+def permissions_json(permissions: Permissions) -> dict[str, Any]:
+    """Permissions, as nats-server shows them."""
+    shown: dict[str, Any] = {}
+    for name, allow, deny in (
+        ("publish", permissions.publish_allow, permissions.publish_deny),
+        ("subscribe", permissions.subscribe_allow, permissions.subscribe_deny),
+    ):
+        lists = {"allow": sorted(allow), "deny": sorted(deny)}
+        if used := {key: value for key, value in lists.items() if value}:
+            shown[name] = used
+    if permissions.responses is not None:
+        shown["responses"] = {"max": permissions.responses.max, "ttl": permissions.responses.expires_ns}
+    return shown

@@ -1,0 +1,116 @@
+"""TLS for clients: certificates, and how a connection becomes a secure one.
+
+NATS sends INFO in clear and then expects the client's TLS handshake, so the usual way to listen for TLS does not do.
+Here a socket is accepted plain, greeted, and looked at: the first byte of a handshake is 0x16. With `handshake_first`
+nothing is said in clear; with a fallback, only to those who stay silent for so long. Who sends plain bytes where TLS is
+required is hung up on without a word, as nats-server does; a peer that takes longer than the timeout is, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from typing import TYPE_CHECKING
+
+from jetlake.config import TlsOptions
+from jetlake.errors import JetLakeError
+from jetlake.server.address import peer_of
+from jetlake.server.connection import ClientConnection
+from jetlake.wire import writer
+
+if TYPE_CHECKING:
+    from jetlake.server.server import Server
+
+_HANDSHAKE = b"\x16"
+_VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+
+
+class BadCertificate(JetLakeError):
+    """A certificate, key or authority that cannot be used."""
+
+
+class HandshakeFailed(Exception):
+    """A peer that did not become a client."""
+
+
+def make_context(options: TlsOptions) -> ssl.SSLContext:
+    """What a listener needs to speak TLS. Raises BadCertificate."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = _VERSIONS[options.min_version]
+    try:
+        context.load_cert_chain(options.cert_file, options.key_file or None)
+    except OSError as error:  # ssl.SSLError is one
+        files = f"{options.cert_file} with key {options.key_file}"
+        raise BadCertificate(f"error parsing X509 certificate/key pair: {files}: {_problem(error)}") from error
+    if options.verify:
+        context.verify_mode = ssl.CERT_REQUIRED
+        try:
+            context.load_verify_locations(options.ca_file) if options.ca_file else context.load_default_certs()
+        except OSError as error:
+            raise BadCertificate(f"error reading ca_file {options.ca_file}: {_problem(error)}") from error
+    return context
+
+
+def _problem(error: OSError) -> str:
+    return error.strerror or str(error)
+
+
+async def welcome(server: Server, sock: socket.socket) -> None:
+    """Make a client of an accepted socket, if its peer does its part in time."""
+    try:
+        host, port = peer_of(sock.getpeername())
+    except OSError:  # gone already
+        sock.close()
+        return
+    connection = ClientConnection(server)
+    client = connection.client = server.accept(connection, host, port)
+    try:
+        await _greet(server, connection, sock)
+    except (OSError, HandshakeFailed, TimeoutError) as error:  # ssl.SSLError is an OSError
+        server.log("debug", f"{server.broker.label(client)} - TLS handshake error: {error or 'timeout'}")
+        client.close("TLS Handshake Failure")
+        server.disconnected(connection)
+        sock.close()
+
+
+async def _greet(server: Server, connection: ClientConnection, sock: socket.socket) -> None:
+    options, context, loop = server.options.tls, server.tls, server.loop
+    assert options is not None and context is not None and connection.client is not None
+    is_first, fallback_s = options.handshake_first, options.handshake_first_fallback_s
+    if is_first and fallback_s is not None:
+        is_first = await _is_readable(loop, sock, fallback_s)
+    if not is_first:
+        await loop.sock_sendall(sock, writer.info(server.broker.info(connection.client)))
+        connection.is_greeted = True
+    if server.broker.is_full():
+        await loop.connect_accepted_socket(lambda: connection, sock)  # which refuses it
+        return
+    if await _is_readable(loop, sock, options.timeout_s):
+        is_tls = sock.recv(1, socket.MSG_PEEK) == _HANDSHAKE
+    else:
+        is_tls = False
+        if is_first or not server.options.allow_non_tls:
+            raise TimeoutError
+    if is_tls:
+        await loop.connect_accepted_socket(
+            lambda: connection, sock, ssl=context, ssl_handshake_timeout=options.timeout_s
+        )
+        connection.is_tls_first = is_first
+    elif server.options.allow_non_tls and not is_first:
+        await loop.connect_accepted_socket(lambda: connection, sock)
+    else:
+        raise HandshakeFailed("first record does not look like a TLS handshake")
+
+
+async def _is_readable(loop: asyncio.AbstractEventLoop, sock: socket.socket, timeout_s: float) -> bool:
+    """Wait until there is something to read, or for so long."""
+    ready = asyncio.Event()
+    loop.add_reader(sock, ready.set)
+    try:
+        await asyncio.wait_for(ready.wait(), timeout_s)
+    except TimeoutError:
+        return False
+    finally:
+        loop.remove_reader(sock)
+    return True

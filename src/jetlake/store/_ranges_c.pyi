@@ -1,0 +1,1 @@
+from jetlake.store._ranges_py import *

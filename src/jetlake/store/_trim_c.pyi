@@ -1,0 +1,1 @@
+from jetlake.store._trim_py import *

@@ -1,0 +1,150 @@
+"""Accounts: routes, captures, replies and watches."""
+
+from __future__ import annotations
+
+from array import array
+
+from jetlake.broker.account import Account
+from jetlake.broker.client import Client
+from jetlake.broker.subscription import Buffer, Msg, read_msg
+from tests.broker.sessions import FakeConnection, connect, make_broker
+
+
+class Tape:
+    """A capture that keeps everything."""
+
+    def __init__(self, *patterns: bytes) -> None:
+        self.patterns = patterns
+        self.messages: list[Msg] = []
+        self.runs: list[int] = []
+
+    def ingest(self, client: Client | None, data: Buffer, ops: array[int], first: int, stop: int) -> None:
+        self.runs.append(stop - first)
+        self.messages += [read_msg(data, ops, number, client) for number in range(first, stop)]
+
+    def ingest_msg(self, msg: Msg) -> None:
+        self.messages.append(msg)
+
+    def subjects(self) -> list[bytes]:
+        return [msg.subject for msg in self.messages]
+
+
+def setup() -> tuple[Account, FakeConnection]:
+    broker = make_broker()
+    return broker.default_account, connect(broker)
+
+
+def test_a_stream_gets_publishes_in_runs() -> None:
+    account, client = setup()
+    tape = Tape(b"a.*")
+    account.add_capture(tape)
+    client.say(b"PUB a.1 0\r\n\r\nPUB a.2 0\r\n\r\nPUB b 0\r\n\r\nPUB a.3 0\r\n\r\n")
+    assert tape.subjects() == [b"a.1", b"a.2", b"a.3"] and tape.runs == [2, 1]
+
+
+def test_a_subscriber_and_a_stream_both_get_a_message() -> None:
+    account, client = setup()
+    tape = Tape(b"a.*")
+    account.add_capture(tape)
+    assert client.say(b"SUB a.1 1\r\nPUB a.1 0\r\n\r\nPUB a.2 0\r\n\r\n") == b"MSG a.1 1 0\r\n\r\n"
+    assert tape.subjects() == [b"a.1", b"a.2"]
+
+
+def test_routes_follow_what_comes_and_goes() -> None:
+    account, client = setup()
+    tape = Tape(b"a")
+    client.say(b"PUB a 0\r\n\r\n")
+    account.add_capture(tape)
+    client.say(b"PUB a 0\r\n\r\n")
+    assert client.say(b"SUB a 1\r\nPUB a 0\r\n\r\n") == b"MSG a 1 0\r\n\r\n"
+    account.remove_capture(tape)
+    assert client.say(b"UNSUB 1\r\nPUB a 0\r\n\r\n") == b""
+    assert len(tape.messages) == 2
+
+
+def test_a_handler_may_change_routes_in_the_middle_of_a_batch() -> None:
+    account, client = setup()
+    tape = Tape(b"a")
+    account.subscribe(b"start", lambda msg: account.add_capture(tape))
+    client.say(b"PUB a 0\r\n\r\nPUB start 0\r\n\r\nPUB a 0\r\n\r\n")
+    assert len(tape.messages) == 1
+
+
+def test_send_reaches_subscribers_and_streams() -> None:
+    account, client = setup()
+    tape = Tape(b"a")
+    account.add_capture(tape)
+    client.say(b"SUB a 1\r\nSUB other 2\r\n")
+    assert account.send(b"a", b"x", reply=b"r")
+    assert client.heard() == b"MSG a 1 r 1\r\nx\r\n" and len(tape.messages) == 1
+    assert account.send(b"a", b"x", via=b"other")
+    assert client.heard() == b"MSG a 2 1\r\nx\r\n" and len(tape.messages) == 1
+    assert not account.send(b"nobody")
+
+
+def test_replies_below_an_inbox_have_one_route() -> None:
+    account, client = setup()
+    client.say(b"SUB in.x.* 3\r\n")
+    route = account.reply_route(b"in.x.1")
+    assert route is not None and (route.prefix, route.may_have_dots, route.sub.sid) == (b"in.x.", False, b"3")
+
+
+def test_a_reply_that_others_may_hear_has_no_route() -> None:
+    account, client = setup()
+    client.say(b"SUB in.x.* 3\r\nSUB in.x.7 4\r\n")
+    assert account.reply_route(b"in.x.1") is None
+    client.say(b"UNSUB 4\r\n")
+    assert account.reply_route(b"in.x.1") is not None
+    account.add_capture(Tape(b"in.>"))
+    assert account.reply_route(b"in.x.1") is None
+
+
+def test_a_reply_route_ends_with_its_subscription() -> None:
+    account, client = setup()
+    client.say(b"SUB in.x.* 3\r\n")
+    assert account.reply_route(b"in.x.1") is not None
+    client.say(b"UNSUB 3 10\r\n")
+    assert account.reply_route(b"in.x.1") is None
+
+
+def test_a_watch_is_called_when_its_subject_is_touched() -> None:
+    account, client = setup()
+    calls: list[bool] = []
+    watch = account.watch(b"d.1", lambda: calls.append(account.has_interest(b"d.1")))
+    client.say(b"SUB d.* 1\r\nSUB e 2\r\nSUB d.2 3\r\n")
+    assert calls == [True]
+    client.client.close("gone")
+    assert calls == [True, False]
+    account.unwatch(watch)
+    account.subscribe(b"d.1", lambda msg: None)
+    assert len(calls) == 2
+
+
+def test_the_target_of_a_delivery_is_a_single_subscription() -> None:
+    account, client = setup()
+    client.say(b"SUB d 1\r\n")
+    target = account.target(b"d")
+    assert target is not None and target.sid == b"1"
+    client.say(b"SUB d 2\r\n")
+    assert account.target(b"d") is None
+    client.say(b"SUB e g 3\r\n")
+    target = account.target(b"e", b"g")
+    assert target is not None and target.sid == b"3" and account.target(b"e") is None
+
+
+def test_acks_reach_the_consumer_they_name() -> None:
+    account, client = setup()
+    heard: list[bytes] = []
+    account.subscribe(b"$JS.ACK.S.C.>", lambda msg: heard.append(msg.subject))
+    client.say(b"SUB in 1\r\n")
+    answer = client.say(b"PUB $JS.ACK.S.C.1 0\r\n\r\nPUB $JS.ACK.S.C.2 0\r\n\r\nPUB $JS.ACK.S.D.3 in 0\r\n\r\n")
+    assert heard == [b"$JS.ACK.S.C.1", b"$JS.ACK.S.C.2"] and answer.startswith(b"HMSG in 1")
+
+
+def test_many_subscriptions_still_route_right() -> None:
+    account, client = setup()
+    tape = Tape(b"s.*")
+    account.add_capture(tape)
+    client.say(b"".join(b"SUB x.%d %d\r\n" % (number, number) for number in range(400)))
+    assert client.say(b"PUB x.7 0\r\n\r\nPUB s.1 0\r\n\r\nPUB y 0\r\n\r\n") == b"MSG x.7 7 0\r\n\r\n"
+    assert tape.subjects() == [b"s.1"]

@@ -1,0 +1,119 @@
+"""Routes of a batch of publishes, in both twins."""
+
+from __future__ import annotations
+
+from array import array
+from types import ModuleType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jetlake.broker import routes
+from jetlake.ops import append_op
+from tests.twins import load_twin, load_twins, needs_kernels
+
+TWINS = "jetlake.broker._routes"
+
+UNKNOWN, NOBODY, ACKS = routes.UNKNOWN, routes.NOBODY, routes.ACKS
+SUBJECTS = st.lists(st.sampled_from([b"a", b"b", b"*", b">", b"", b"$JS", b"ACK", b"x"]), min_size=1, max_size=4)
+
+
+def batch(*subjects: bytes) -> tuple[bytearray, array[int]]:
+    data, ops = bytearray(), array("I")
+    for subject in subjects:
+        append_op(ops, data, subject, b"payload")
+    return data, ops
+
+
+@pytest.fixture(params=["py", pytest.param("c", marks=needs_kernels)])
+def twin(request: pytest.FixtureRequest) -> ModuleType:
+    return load_twin(TWINS, request.param)
+
+
+@needs_kernels
+def test_the_compiled_twin_is_loaded() -> None:
+    assert routes.COMPILED and routes.RouteTable is load_twin(TWINS, "c").RouteTable
+
+
+def test_publishes_in_a_row_with_one_route_are_one_run(twin: ModuleType) -> None:
+    table = twin.RouteTable()
+    table.clear([([b"orders.>"], 2), ([b"events.*"], 3)], [])
+    data, ops = batch(b"orders.1", b"orders.a.b", b"events.1", b"elsewhere")
+    assert table.run(data, ops, 0, 4) == (2, 2)
+    assert table.run(data, ops, 2, 4) == (3, 3)
+    assert table.run(data, ops, 3, 4) == (4, NOBODY)
+
+
+def test_what_a_subscription_may_want_is_unknown_until_it_is_put(twin: ModuleType) -> None:
+    table = twin.RouteTable()
+    table.clear([([b"orders.>"], 2)], [b"orders.eu.*"])
+    data, ops = batch(b"orders.us.1", b"orders.eu.1")
+    assert table.run(data, ops, 0, 2) == (1, 2)
+    assert table.run(data, ops, 1, 2) == (1, UNKNOWN)
+    table.put(b"orders.eu.1", 7)
+    assert table.run(data, ops, 1, 2) == (2, 7)
+
+
+def test_everything_new_is_unknown_when_there_is_too_much_to_look_through(twin: ModuleType) -> None:
+    table = twin.RouteTable()
+    table.clear([([b"orders.>"], 2)], None)
+    data, ops = batch(b"orders.1")
+    assert table.run(data, ops, 0, 1) == (0, UNKNOWN)
+
+
+@pytest.mark.parametrize("subject", [b"a..b", b".a", b"a.", b"a.*", b"a.>", b"*"])
+def test_a_subject_that_is_no_literal_is_unknown(twin: ModuleType, subject: bytes) -> None:
+    table = twin.RouteTable()
+    table.clear([([b">"], 2)], [])
+    data, ops = batch(subject)
+    assert table.run(data, ops, 0, 1) == (0, UNKNOWN)
+
+
+def test_acks_are_not_remembered(twin: ModuleType) -> None:
+    table = twin.RouteTable()
+    table.clear([], [])
+    data, ops = batch(b"$JS.ACK.S.C.1.2.3.4.5", b"$JS.ACK.S.D.1.2.3.4.5")
+    assert table.run(data, ops, 0, 2) == (2, ACKS)
+    assert len(table) == 0
+
+
+def test_a_full_table_starts_anew(twin: ModuleType) -> None:
+    table = twin.RouteTable(4)
+    table.clear([([b"s.*"], 2)], [])
+    data, ops = batch(*(b"s.%d" % number for number in range(20)))
+    assert table.run(data, ops, 0, 20) == (20, 2)
+    assert len(table) <= 4
+
+
+def test_clear_forgets(twin: ModuleType) -> None:
+    table = twin.RouteTable()
+    table.clear([([b"s"], 2)], [])
+    data, ops = batch(b"s")
+    assert table.run(data, ops, 0, 1) == (1, 2)
+    table.clear([], [])
+    assert table.run(data, ops, 0, 1) == (1, NOBODY)
+
+
+def test_an_operation_outside_the_array_or_the_buffer_is_refused(twin: ModuleType) -> None:
+    table = twin.RouteTable()
+    data, ops = batch(b"s")
+    with pytest.raises(IndexError):
+        table.run(data, ops, 0, 2)
+    with pytest.raises(IndexError):
+        table.run(data, ops, 1, 1)
+
+
+@needs_kernels
+@given(st.lists(SUBJECTS, min_size=1, max_size=8), st.lists(SUBJECTS, max_size=2), st.lists(SUBJECTS, max_size=2))
+def test_the_twins_agree(subjects: list[list[bytes]], captured: list[list[bytes]], others: list[list[bytes]]) -> None:
+    def valid(patterns: list[list[bytes]]) -> list[bytes]:
+        return [b".".join(tokens) for tokens in patterns if b"" not in tokens and b">" not in tokens[:-1]]
+
+    data, ops = batch(*(b".".join(tokens) or b"x" for tokens in subjects))
+    results = []
+    for twin in load_twins(TWINS):
+        table = twin.RouteTable()
+        table.clear([([pattern], 2 + place) for place, pattern in enumerate(valid(captured))], valid(others))
+        results.append([table.run(data, ops, first, len(subjects)) for first in range(len(subjects))])
+    assert results[0] == results[1]

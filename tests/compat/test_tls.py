@@ -1,0 +1,149 @@
+"""TLS: after INFO, before INFO, with client certificates, and plain bytes where TLS is due."""
+
+from __future__ import annotations
+
+import datetime
+import ipaddress
+import socket
+import ssl
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from tests.compat.conftest import Start
+from tests.compat.peer import Closed, Peer
+from tests.compat.servers import LOOPBACK, Server
+
+
+class Certificates:
+    """An authority, and what it signed: a server and a client."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        authority = ec.generate_private_key(ec.SECP256R1())
+        self._write("ca", authority, _certificate("test authority", authority, "test authority", authority, is_ca=True))
+        for name in ("server", "client", "other"):
+            key = ec.generate_private_key(ec.SECP256R1())
+            signer, issuer = (key, name) if name == "other" else (authority, "test authority")
+            self._write(name, key, _certificate(name, key, issuer, signer))
+
+    def _write(self, name: str, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> None:
+        pem = serialization.Encoding.PEM
+        plain = serialization.NoEncryption()
+        self.path(name, "key").write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
+        self.path(name, "crt").write_bytes(certificate.public_bytes(pem))
+
+    def path(self, name: str, kind: str) -> Path:
+        return self.directory / f"{name}.{kind}"
+
+    def block(self, extra: str = "") -> str:
+        return f'tls {{ cert_file: "{self.path("server", "crt")}", key_file: "{self.path("server", "key")}"\n{extra} }}'
+
+    def context(self, client: str = "") -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=str(self.path("ca", "crt")))
+        if client:
+            context.load_cert_chain(self.path(client, "crt"), self.path(client, "key"))
+        return context
+
+
+def _certificate(
+    name: str, key: ec.EllipticCurvePrivateKey, issuer: str, signer: ec.EllipticCurvePrivateKey, is_ca: bool = False
+) -> x509.Certificate:
+    now = datetime.datetime.now(datetime.UTC)
+    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(LOOPBACK))]
+    return (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]))
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=2))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
+        .sign(signer, hashes.SHA256())
+    )
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+def works(server: Server, context: ssl.SSLContext, *, tls_first: bool = False) -> bool:
+    """True when a message goes round through TLS."""
+    try:
+        with Peer(server, tls=context, tls_first=tls_first) as peer:
+            return peer.ask(b"SUB a 1\r\nPUB a 2\r\nhi\r\n") == [b"MSG a 1 2\r\nhi\r\n"]
+    except (ssl.SSLError, Closed, ConnectionError):
+        return False
+
+
+def test_tls_after_info(start: Start, certificates: Certificates) -> None:
+    server = start(certificates.block())
+    with Peer(server, None) as peer:
+        assert peer.info["tls_required"] is True and "tls_verify" not in peer.info
+    assert works(server, certificates.context())
+    with Peer(server, tls=certificates.context()) as peer:
+        peer.subscribe("a")
+        peer.publish("a", b"x" * 1_000_000)
+        assert peer.message().payload == b"x" * 1_000_000
+
+
+def test_tls_by_flags(start: Start, certificates: Certificates) -> None:
+    crt, key = (str(certificates.path("server", kind)) for kind in ("crt", "key"))
+    assert works(start("", "--tls", "--tlscert", crt, "--tlskey", key), certificates.context())
+
+
+def test_plain_bytes_where_tls_is_due(start: Start, certificates: Certificates) -> None:
+    with Peer(start(certificates.block()), None) as peer:
+        peer.send(b'CONNECT {"verbose":false}\r\nPING\r\n')
+        said = peer.rest()
+        assert said == [] or said == [b"-ERR 'Secure Connection - TLS Required'\r\n"]
+
+
+def test_client_certificates(start: Start, certificates: Certificates) -> None:
+    server = start(certificates.block(f'ca_file: "{certificates.path("ca", "crt")}"\nverify: true'))
+    with Peer(server, None) as peer:
+        assert peer.info["tls_verify"] is True
+    assert works(server, certificates.context("client"))
+    assert not works(server, certificates.context())
+    assert not works(server, certificates.context("other"))
+
+
+def test_handshake_first(start: Start, certificates: Certificates) -> None:
+    server = start(certificates.block("handshake_first: true"))
+    assert works(server, certificates.context(), tls_first=True)
+    with socket.create_connection((LOOPBACK, server.port), timeout=0.3) as raw, pytest.raises(TimeoutError):
+        raw.recv(1)
+
+
+def test_handshake_first_with_a_fallback(start: Start, certificates: Certificates) -> None:
+    server = start(certificates.block("handshake_first: 100ms"))
+    assert works(server, certificates.context(), tls_first=True)
+    assert works(server, certificates.context())
+
+
+def test_tls_is_offered_where_plain_is_allowed(start: Start, certificates: Certificates) -> None:
+    server = start(certificates.block() + "\nallow_non_tls: true")
+    with Peer(server) as peer:
+        assert peer.info.get("tls_available") is True and peer.ask() == []
+    assert works(server, certificates.context())
+
+
+def test_a_handshake_that_never_comes_times_out(start: Start, certificates: Certificates) -> None:
+    with Peer(start(certificates.block("timeout: 0.3")), None) as peer:
+        peer.rest()
+        assert peer.is_closed
+
+
+def test_reload_takes_new_certificates(start: Start, certificates: Certificates, tmp_path: Path) -> None:
+    server = start(certificates.block())
+    other = Certificates(tmp_path)
+    assert not works(server, other.context())
+    server.reload(other.block())
+    assert works(server, other.context()) and not works(server, certificates.context())

@@ -1,0 +1,61 @@
+"""Times as Go writes and reads them."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jetlake.jetstream.go_time import ZERO_NS, ZERO_TIME, BadTime, format_time, parse_time
+
+YEAR_9999_NS = parse_time("9999-12-31T23:59:59.999999999Z")
+
+
+@given(st.integers(ZERO_NS, YEAR_9999_NS))
+def test_what_is_written_is_read(time_ns: int) -> None:
+    assert parse_time(format_time(time_ns)) == time_ns
+
+
+@pytest.mark.parametrize(
+    ("time_ns", "text"),
+    [
+        (0, "1970-01-01T00:00:00Z"),
+        (1_500_000_000, "1970-01-01T00:00:01.5Z"),
+        (-1, "1969-12-31T23:59:59.999999999Z"),
+        (1_794_786_076_248_774_400, "2026-11-15T23:41:16.2487744Z"),
+        (ZERO_NS, ZERO_TIME),
+    ],
+)
+def test_trailing_zeros_are_not_written(time_ns: int, text: str) -> None:
+    assert format_time(time_ns) == text
+
+
+def test_a_time_zone_counts() -> None:
+    assert parse_time("2024-02-29T10:00:00+02:00") == parse_time("2024-02-29T08:00:00Z")
+    assert parse_time("2024-02-29T10:00:00-00:30") == parse_time("2024-02-29T10:30:00Z")
+
+
+def test_digits_beyond_nanoseconds_are_dropped() -> None:
+    assert parse_time("1970-01-01T00:00:00.1234567899Z") == 123_456_789
+
+
+def test_there_is_a_year_0() -> None:
+    assert parse_time("0000-12-31T00:00:00Z") == ZERO_NS - 86_400 * 10**9
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("x", 'parsing time "x" as "2006-01-02T15:04:05Z07:00": cannot parse "x" as "2006"'),
+        ("2026", 'parsing time "2026" as "2006-01-02T15:04:05Z07:00": cannot parse "" as "-"'),
+        ("2026-13-01T00:00:00Z", 'parsing time "2026-13-01T00:00:00Z": month out of range'),
+        ("2023-02-29T00:00:00Z", 'parsing time "2023-02-29T00:00:00Z": day out of range'),
+        ("2023-02-20T24:00:00Z", 'parsing time "2023-02-20T24:00:00Z": hour out of range'),
+        ("2023-02-20T00:00:00Zx", 'parsing time "2023-02-20T00:00:00Zx": extra text: "x"'),
+        ("2023-02-20T00:00:00+25:00", 'parsing time "2023-02-20T00:00:00+25:00": time zone offset hour out of range'),
+    ],
+)
+def test_other_texts_are_refused_in_gos_words(text: str, problem: str) -> None:
+    with pytest.raises(BadTime) as caught:
+        parse_time(text)
+    assert str(caught.value) == problem

@@ -1,0 +1,225 @@
+"""Streams: how publishes are stored, and when they are acknowledged. What nats-server says too is in tests/compat."""
+
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jetlake.broker.broker import Broker
+from jetlake.jetstream.service import JetStream
+from jetlake.jetstream.stream import Stream, refused_acks
+from jetlake.testing.clock import FakeClock
+from tests.broker.sessions import FakeConnection, connect, make_broker
+from tests.jetstream.harness import FakeHost
+
+SECOND_NS = 10**9
+
+
+class Bench:
+    """A broker with JetStream and one client."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = str(directory)
+        self.clock = FakeClock()
+        self.host = FakeHost(clock=self.clock)
+        self.start()
+
+    def start(self) -> None:
+        self.broker: Broker = make_broker()
+        self.service = JetStream(self.host, self.directory)
+        self.service.start([self.broker.default_account])
+        self.client: FakeConnection = connect(self.broker)
+        self.client.say(b"SUB in.* 1\r\n")
+
+    def restart(self) -> None:
+        self.host.settle()
+        self.service.stop()
+        self.start()
+
+    def create(self, **config: Any) -> Stream:
+        payload = json.dumps({"name": "S", "subjects": ["s.>"], **config}).encode()
+        self.client.say(b"PUB $JS.API.STREAM.CREATE.S in.0 %d\r\n%s\r\n" % (len(payload), payload))
+        self.host.settle()
+        answer = self.client.heard()
+        assert b'"did_create":true' in answer, answer
+        return self.stream
+
+    @property
+    def stream(self) -> Stream:
+        return self.service.accounts["$G"].streams["S"]
+
+    def publish(self, *messages: bytes | tuple[bytes, bytes]) -> None:
+        """Publish payloads, or headers and payloads, in one go."""
+        text = b""
+        for number, message in enumerate(messages):
+            headers, payload = message if isinstance(message, tuple) else (b"", message)
+            if headers:
+                block = b"NATS/1.0\r\n" + headers + b"\r\n\r\n"
+                sizes = b"%d %d" % (len(block), len(block) + len(payload))
+                text += b"HPUB s.x in.%d %s\r\n%s%s\r\n" % (number, sizes, block, payload)
+            else:
+                text += b"PUB s.x in.%d %d\r\n%s\r\n" % (number, len(payload), payload)
+        self.client.say(text)
+
+    def acks(self) -> list[dict[str, Any]]:
+        """What came back since the last time."""
+        return [json.loads(line) for line in self.client.heard().split(b"\r\n") if line.startswith(b"{")]
+
+    def seqs(self) -> list[int]:
+        return [ack["seq"] for ack in self.acks()]
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+@pytest.mark.parametrize("storage", ["file", "memory"])
+def test_an_ack_comes_with_the_commit_and_not_before(bench: Bench, storage: str) -> None:
+    bench.create(storage=storage)
+    bench.publish(b"a", b"b", (b"Nats-Expected-Last-Sequence: 2", b"c"), b"d")
+    assert bench.client.heard() == b""
+    bench.host.settle()
+    assert bench.seqs() == [1, 2, 3, 4]
+
+
+def test_what_comes_during_a_commit_waits_for_the_next(bench: Bench) -> None:
+    stream = bench.create()
+    bench.publish(b"a")
+    commit = stream.prepare_commit()
+    bench.publish(b"b")
+    commit.run()
+    stream.complete_commit(commit)
+    assert bench.seqs() == [1] and stream.committed_seq == 1
+    bench.host.settle()
+    assert bench.seqs() == [2] and stream.committed_seq == 2
+
+
+def test_a_commit_that_fails_is_answered_with_an_error(bench: Bench) -> None:
+    stream = bench.create()
+    bench.publish(b"a", (b"Nats-Expected-Last-Sequence: 1", b"b"))
+    bench.host.fails = OSError(errno.EIO, "no luck")
+    bench.host.settle()
+    assert [ack["error"]["err_code"] for ack in bench.acks()] == [10077, 10077]
+    bench.host.fails = None
+    bench.publish(b"c")
+    bench.host.settle()
+    assert [ack["error"]["err_code"] for ack in bench.acks()] == [10077]
+    assert stream.problem is not None
+
+
+def test_a_full_disk_has_an_error_of_its_own(bench: Bench) -> None:
+    bench.create()
+    bench.publish(b"a")
+    bench.host.fails = OSError(errno.ENOSPC, "full")
+    bench.host.settle()
+    assert [ack["error"]["err_code"] for ack in bench.acks()] == [10023]
+
+
+def test_a_stream_goes_on_when_its_files_can_be_read_again(bench: Bench) -> None:
+    stream = bench.create()
+    bench.publish((b"Nats-Msg-Id: a", b"a"))
+    bench.host.settle()
+    bench.publish(b"lost")
+    bench.host.fails = OSError(errno.EIO, "no luck")
+    bench.host.settle()
+    bench.acks()
+    bench.host.fails = None
+    bench.host.timers[-1].callback()
+    assert stream.problem is None
+    bench.publish(b"b", (b"Nats-Msg-Id: a", b"a"))
+    bench.host.settle()
+    acks = bench.acks()
+    assert [ack["seq"] for ack in acks] == [2, 1] and acks[1]["duplicate"]
+
+
+def test_a_rule_in_the_middle_of_a_run_stops_nobody(bench: Bench) -> None:
+    bench.create()
+    bench.publish(
+        b"a",
+        (b"Nats-Expected-Last-Sequence: 9", b"x"),
+        b"b",
+        (b"Nats-Msg-Id: i", b"c"),
+        (b"Nats-Msg-Id: i", b"c"),
+        b"d",
+    )
+    bench.host.settle()
+    acks = bench.acks()
+    assert [ack["seq"] for ack in acks] == [1, 0, 2, 3, 3, 4]
+    assert acks[1]["error"]["err_code"] == 10071 and acks[4]["duplicate"]
+
+
+def test_the_dedupe_window_survives_a_restart(bench: Bench) -> None:
+    bench.create(duplicate_window=60 * SECOND_NS)
+    bench.publish((b"Nats-Msg-Id: old", b"x"))
+    bench.clock.advance(30)
+    bench.publish((b"Nats-Msg-Id: new", b"x"), b"y")
+    bench.restart()
+    bench.clock.advance(31)
+    bench.publish((b"Nats-Msg-Id: new", b"x"), (b"Nats-Msg-Id: old", b"x"))
+    bench.host.settle()
+    acks = bench.acks()
+    assert [(ack["seq"], ack.get("duplicate")) for ack in acks] == [(2, True), (4, None)]
+
+
+def test_ids_of_messages_that_a_limit_refused_are_not_remembered(bench: Bench) -> None:
+    bench.create(max_msgs=2, discard="new")
+    bench.publish(*((b"Nats-Msg-Id: %d" % number, b"x") for number in range(4)))
+    bench.host.settle()
+    assert bench.seqs() == [1, 2, 0, 0]
+    assert [bench.stream.msg_ids.find(b"%d" % number, bench.clock()) for number in range(4)] == [1, 2, 0, 0]
+
+
+def test_publishers_are_held_while_the_disk_is_behind(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jetlake.jetstream.stream.UNCOMMITTED_SIZE_MAX", 100)
+    bench.create()
+    bench.publish(b"x" * 50)
+    assert bench.client.holds == 0
+    bench.publish(b"x" * 100)
+    assert bench.client.holds == 1
+    bench.host.settle()
+    assert bench.client.holds == 0
+
+
+def test_old_messages_leave_on_time(bench: Bench) -> None:
+    stream = bench.create(max_age=SECOND_NS, duplicate_window=SECOND_NS)
+    bench.publish(b"a")
+    bench.host.settle()
+    bench.clock.advance(1.5)
+    due = [timer for timer in bench.host.timers if not timer.is_cancelled and timer.time_ns <= bench.clock()]
+    assert due
+    due[-1].callback()
+    assert stream.store.fast_state().msgs == 0
+
+
+def test_a_roll_up_replaces_what_was_before(bench: Bench) -> None:
+    stream = bench.create(allow_rollup_hdrs=True)
+    bench.publish(b"a", b"b", (b"Nats-Rollup: all", b"c"), b"d")
+    bench.host.settle()
+    assert [message.payload for message in stream.store.messages()] == [b"c", b"d"]
+
+
+def test_a_wildcard_is_not_stored(bench: Bench) -> None:
+    stream = bench.create()
+    bench.client.say(b"PUB s.* in.0 0\r\n\r\nPUB s.a in.1 0\r\n\r\nPUB s.* in.2 0\r\n\r\n")
+    bench.host.settle()
+    assert bench.seqs() == [0, 1, 0] and stream.last_seq == 1
+
+
+def test_refused_acks_go_to_the_same_replies() -> None:
+    frames = b'MSG in.1 1 12\r\n{"seq":1}\r\nMSG in.22 1 9\r\n{"seq":2}\r\n'
+    assert refused_acks(frames, b"no") == b"MSG in.1 1 2\r\nno\r\nMSG in.22 1 2\r\nno\r\n"
+
+
+def test_everything_is_there_after_a_restart(bench: Bench) -> None:
+    bench.create(subjects=["s.>"], max_msgs=5)
+    bench.publish(*(b"%d" % number for number in range(8)))
+    bench.restart()
+    assert [message.payload for message in bench.stream.store.messages()] == [b"3", b"4", b"5", b"6", b"7"]
+    bench.publish(b"8")
+    bench.host.settle()
+    assert bench.seqs() == [9]
