@@ -32,7 +32,7 @@ from benchmarks._report import (
     table,
     wall_ns,
 )
-from jetlake.store import FileOptions, FileStore, MemStore, StreamLimits, _encode_py, _subject_table_py, encode
+from jetlake.store import Discard, FileOptions, FileStore, MemStore, StreamLimits, _encode_py, _subject_table_py, encode
 from jetlake.store import subject_table as subject_table_face
 
 PIECE_SIZE = 1024 * 1024
@@ -40,8 +40,10 @@ SUBJECT_COUNT = 1000
 MANY_SUBJECT_COUNT = 300_000
 RATE_GOAL_M = 1.5
 RATIO_GOAL = 0.35
+KEYS_RATE_GOAL_K = 400
 UNSYNCED = FileOptions(sync="never")
 UNLIMITED = StreamLimits()
+KEYS = StreamLimits(max_msgs_per_subject=1, discard=Discard.NEW)
 
 
 class Cases:
@@ -82,8 +84,15 @@ class Cases:
         fill_count = self.count // 10
         return self._append(self.count // 2, self.reads, StreamLimits(max_msgs=fill_count), fill_count=fill_count)
 
-    def last_only(self) -> Cost:
-        return self._append(self.count // 20, self.reads, StreamLimits(max_msgs_per_subject=1))
+    def keys(self) -> Cost:
+        return self._append(self.count // 4, self.reads, KEYS)
+
+    def keys_with_history(self) -> Cost:
+        limits = StreamLimits(max_msgs_per_subject=64, discard=Discard.NEW)
+        return self._append(self.count // 4, self.reads, limits, fill_count=64 * SUBJECT_COUNT)
+
+    def keys_singly(self) -> Cost:
+        return self._append_singly(KEYS, autocommit=False)
 
     def new_subjects(self) -> Cost:
         return self._append(self.many_count, self.many_reads)
@@ -92,10 +101,7 @@ class Cases:
         return self._append(self.many_count, self.many_reads, fill_count=self.many_count)
 
     def singly(self) -> Cost:
-        names = [name.decode() for name in random_subjects(self.count // 40, SUBJECT_COUNT)]
-        payload = random.Random(SEED).randbytes(PAYLOAD_SIZE)
-        with self._store(UNLIMITED, UNSYNCED, autocommit=True) as store:
-            return calls(lambda name: store.append(name, payload), names)
+        return self._append_singly(UNLIMITED, autocommit=True)
 
     def memory(self) -> Cost:
         store = MemStore(autocommit=False)
@@ -123,6 +129,12 @@ class Cases:
             with Stopwatch() as watch:
                 done = store_reads(store, reads, count)
             return watch.per(done)
+
+    def _append_singly(self, limits: StreamLimits, *, autocommit: bool) -> Cost:
+        names = [name.decode() for name in random_subjects(self.count // 40, SUBJECT_COUNT)]
+        payload = random.Random(SEED).randbytes(PAYLOAD_SIZE)
+        with self._store(limits, UNSYNCED, autocommit=autocommit) as store:
+            return calls(lambda name: store.append(name, payload), names)
 
     @contextmanager
     def _store(self, limits: StreamLimits, options: FileOptions, *, autocommit: bool = False) -> Iterator[FileStore]:
@@ -160,10 +172,12 @@ def main(smoke: bool = False) -> None:
             "peer: XXH64 and pwrite of the same bytes": cases.peer,
             "batches, each one synced": cases.synced,
             "batches, max_msgs reached": cases.evicting,
-            "batches, max_msgs_per_subject=1": cases.last_only,
+            "batches, key-value: discard=new, 1 per subject": cases.keys,
+            "batches, key-value: discard=new, 64 per subject": cases.keys_with_history,
             f"batches, {cases.many_count:,} subjects, all new": cases.new_subjects,
             f"batches, {cases.many_count:,} subjects, all known": cases.known_subjects,
             "one by one, not synced": cases.singly,
+            "one by one, key-value, not committed": cases.keys_singly,
             "batches, MemStore": cases.memory,
             "kernel alone": cases.kernel,
             "kernel's Python twin": cases.twin,
@@ -177,5 +191,7 @@ def main(smoke: bool = False) -> None:
     table(["case", "messages/s", "ns each", "CPU ns each", "ratio to the first"], rows)
     rate_m, to_peer = 1e3 / wall_ns(ours), speed_ratio(ours, peer)
     print(f"  batches: {rate_m:.2f} M messages/s ({goal(rate_m, RATE_GOAL_M)})")
+    keys_rate_k = 1e6 / wall_ns(costs["batches, key-value: discard=new, 1 per subject"])
+    print(f"  key-value: {keys_rate_k:,.0f} k messages/s ({goal(keys_rate_k, KEYS_RATE_GOAL_K)})")
     print(f"  ratio batches / peer: {to_peer:.2f} ({goal(to_peer, RATIO_GOAL)})")
     print(f"  ratio kernel / its twin: {speed_ratio(kernel, twin):.0f}")

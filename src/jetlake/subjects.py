@@ -39,20 +39,25 @@ def is_literal(subject: str) -> bool:
 
 
 def check_subject(subject: str) -> None:
-    """Raise BadSubject unless a message can be stored under this subject."""
-    _check_tokens(subject)
+    """Raise BadSubject unless this is a literal subject."""
+    check_tokens(subject)
     if not is_literal(subject):
-        raise BadSubject(subject, "a wildcard cannot be stored")
+        raise BadSubject(subject, "has a wildcard")
 
 
 def check_filter(subject: str) -> None:
     """Raise BadSubject unless this is a subject or a pattern of subjects."""
-    _check_tokens(subject)
+    check_tokens(subject)
     if ">" in subject.split(".")[:-1]:
         raise BadSubject(subject, "'>' must be the last token")
 
 
-def _check_tokens(subject: str) -> None:
+def check_tokens(subject: str) -> None:
+    """Raise BadSubject unless a message can be stored under this subject.
+
+    A wildcard in it is text then, as for nats-server: such a message is found by sequence and by filters, but nobody
+    can ask for its subject alone.
+    """
     if not subject:
         raise BadSubject(subject, "is empty")
     if "" in subject.split("."):

@@ -105,6 +105,18 @@ def test_verbose_answers_a_second_connect(server: Server) -> None:
         assert peer.ask(b'CONNECT {"verbose":true}\r\n') == [b"+OK\r\n", b"+OK\r\n"]
 
 
+def test_a_second_connect_forgets_the_subscriptions(server: Server, name: str) -> None:
+    with Peer(server) as peer:
+        peer.subscribe(f"{name}.a", "1")
+        assert peer.ask(f'CONNECT {{"verbose":false}}\r\nPUB {name}.a 0\r\n\r\n'.encode()) == []
+        assert peer.ask(f"SUB {name}.b 1\r\nPUB {name}.b 0\r\n\r\n".encode()) == [f"MSG {name}.b 1 0\r\n\r\n".encode()]
+
+
+def test_a_live_sid_hides_a_wrong_subject(server: Server, name: str) -> None:
+    with Peer(server) as peer:
+        assert peer.ask(f"SUB {name} 1\r\nSUB {name}..a 1\r\n".encode()) == []
+
+
 @pytest.mark.parametrize("subject", ["a.*", "a.>", "a..b", ".a", "a."])
 def test_pedantic_complains_and_delivers(server: Server, name: str, subject: str) -> None:
     subject = subject.replace("a", name)

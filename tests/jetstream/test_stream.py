@@ -203,11 +203,12 @@ def test_a_roll_up_replaces_what_was_before(bench: Bench) -> None:
     assert [message.payload for message in stream.store.messages()] == [b"c", b"d"]
 
 
-def test_a_wildcard_is_not_stored(bench: Bench) -> None:
+def test_a_wildcard_in_a_published_subject_is_text(bench: Bench) -> None:
     stream = bench.create()
-    bench.client.say(b"PUB s.* in.0 0\r\n\r\nPUB s.a in.1 0\r\n\r\nPUB s.* in.2 0\r\n\r\n")
+    bench.client.say(b"PUB s.* in.0 0\r\n\r\nPUB s.a in.1 0\r\n\r\nPUB s.> in.2 0\r\n\r\n")
     bench.host.settle()
-    assert bench.seqs() == [0, 1, 0] and stream.last_seq == 1
+    assert bench.seqs() == [1, 2, 3]
+    assert [message.subject for message in stream.store.messages(1, "s.*")] == ["s.*", "s.a", "s.>"]
 
 
 def test_refused_acks_go_to_the_same_replies() -> None:

@@ -83,7 +83,14 @@ def test_any_utf8_subject_is_kept(store: Store) -> None:
     assert store.load_last("größe.*.🙂").payload == b"x"  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("subject", ["", ".", "a.", "a b", "a\r\n", "*", "a.>"])
+def test_a_wildcard_in_a_subject_is_text(store: Store) -> None:
+    for subject in ("a.*", "a.>", "a.b"):
+        store.append(subject, b"")
+    assert [message.subject for message in store.messages(1, "a.*")] == ["a.*", "a.>", "a.b"]
+    assert [message.subject for message in store.messages(1, "a.b")] == ["a.b"]
+
+
+@pytest.mark.parametrize("subject", ["", ".", "a.", "a b", "a\r\n"])
 def test_what_is_not_a_subject_is_refused(store: Store, subject: str) -> None:
     with pytest.raises(BadSubject):
         store.append(subject, b"")

@@ -18,7 +18,6 @@ from jetlake.broker.routes import ACKS, FIRST_ROUTE, NOBODY, UNKNOWN, RouteTable
 from jetlake.broker.sublist import Match, Sublist
 from jetlake.broker.subscription import BatchHandler, Buffer, Handler, Msg, Subscription, read_msg
 from jetlake.ops import OP_WORDS
-from jetlake.subjects import decode_subject, is_literal
 
 if TYPE_CHECKING:
     from jetlake.broker.client import Client
@@ -296,8 +295,7 @@ class Account:
 
     def _route(self, subject: bytes) -> Route:
         route = Route(self.capture_of(subject), self.sublist.match(subject))
-        if is_literal(decode_subject(subject)):  # streams look at others one by one
-            self._table.put(subject, self._number(route))
+        self._table.put(subject, self._number(route))
         return route
 
     def _number(self, route: Route) -> int:

@@ -75,8 +75,7 @@ class Interest:
         if self._is_work_queue:
             return
         if not self._stream.consumers:
-            store = self._stream.store
-            self.removed_count += store.catalog.table.total
+            self.removed_count += self._stream.store.catalog.table.total
             self._stream.purge()
         else:
             self._look_through(consumer.ledger.floor_stream_seq + 1)
@@ -144,6 +143,28 @@ class Interest:
         return any(consumer.needs(seq, subject) for consumer in consumers)
 
     def _remove(self, seqs: Iterable[int]) -> None:
+        stream, store = self._stream, self._stream.store
+        if stream.problem is not None:
+            return  # nothing can be written; what is left over is found when the files are read anew
+        before = store.catalog.table.total
+        keep_seq = self._keep_seq()
+        if keep_seq > store.catalog.first_seq:
+            store.compact(keep_seq)
         for seq in seqs:
-            if self._stream.remove(seq):
-                self.removed_count += 1
+            if seq >= store.catalog.first_seq:
+                store.remove(seq)
+        removed_count = before - store.catalog.table.total
+        if removed_count:
+            self.removed_count += removed_count
+            stream.when_durable(_nothing)
+
+    def _keep_seq(self) -> int:
+        """A sequence below which no message is needed: many can go at once there."""
+        consumers = self._consumers
+        if not consumers or (self._is_work_queue and any(consumer.config.filters for consumer in consumers)):
+            return 0  # what nobody wants stays in a work queue
+        return min(consumer.ledger.needed_seq for consumer in consumers)
+
+
+def _nothing() -> None:
+    """The answer to nobody."""

@@ -37,7 +37,7 @@ from jetlake.jetstream.republish import Republisher
 from jetlake.jetstream.stream_config import Retention, Storage, StreamConfig, file_options, limits
 from jetlake.ops import OP_WORDS
 from jetlake.store import FileStore, MemStore
-from jetlake.subjects import decode_subject, encode_subject, is_literal
+from jetlake.subjects import decode_subject, encode_subject
 from jetlake.wire.headers import header_value
 
 if TYPE_CHECKING:
@@ -138,7 +138,13 @@ class Stream:
         assert self.directory is not None
         options = file_options(self.config, self.host.options.jetstream, self.js.keys)
         return FileStore(
-            self.directory, limits(self.config), options, first_seq=first_seq, clock=self.host.clock, autocommit=False
+            self.directory,
+            limits(self.config),
+            options,
+            first_seq=first_seq,
+            files=self.js.files,
+            clock=self.host.clock,
+            autocommit=False,
         )
 
     def _recover_msg_ids(self) -> None:
@@ -171,9 +177,8 @@ class Stream:
     def ingest(self, client: Client | None, data: Buffer, ops: array[int], first: int, stop: int) -> None:
         """Store a run of publishes and acknowledge them when they are safe."""
         start = first
-        is_odd = stop - first == 1 and not _is_literal(data, ops, first)
         while first < stop:
-            end = self._ingest_plain(data, ops, first, stop) if self._may_ingest() and not is_odd else first
+            end = self._ingest_plain(data, ops, first, stop) if self._may_ingest() else first
             if end == first:
                 self.ingest_msg(read_msg(data, ops, first, client))
                 end += 1
@@ -423,11 +428,17 @@ class Stream:
         self._changed()
         return True
 
-    def delete_message(self, seq: int, *, erase: bool, done: Callable[[bool], None]) -> None:
+    def delete_message(
+        self, seq: int, *, erase: bool, done: Callable[[bool], None], failed: Callable[[ApiError], None]
+    ) -> None:
         """Remove one message, with its bytes if told so; `done` is told whether there was one, when that is durable."""
 
         def delete() -> None:
-            removed = self.store.erase(seq) if erase else self.store.remove(seq)
+            try:
+                removed = self.store.erase(seq) if erase else self.store.remove(seq)
+            except (OSError, StoreError) as error:
+                failed(errors.STREAM_MSG_DELETE_FAILED(str(error)))
+                return
             if removed:
                 for consumer in list(self.consumers.values()):
                     consumer.removed(seq)
@@ -504,13 +515,6 @@ def refused_acks(frames: bytes, body: bytes) -> bytes:
     """Ack frames that were made in good faith, with another body."""
     heads = frames.split(b"\r\n")[:-1:2]
     return b"".join(b"%s %d\r\n%s\r\n" % (head.rpartition(b" ")[0], len(body), body) for head in heads)
-
-
-def _is_literal(data: Buffer, ops: array[int], number: int) -> bool:
-    """Whether a publish has no wildcard in its subject. One that has is a run of its own."""
-    start, size = ops[number * OP_WORDS : number * OP_WORDS + 2]
-    subject = data[start : start + size]
-    return not (b"*" in subject or b">" in subject) or is_literal(decode_subject(bytes(subject)))
 
 
 def _extent(ops: array[int], first: int, stop: int) -> int:

@@ -86,14 +86,14 @@ def decode_meta(data: bytes, path: str) -> StreamMeta:
     """What the bytes of a meta.json say; raises CorruptBlock."""
     try:
         file = msgspec.json.decode(data, type=_File)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CorruptBlock(path, 0, f"not a stream's meta: {error}") from None
     raw = bytes(file.meta)
     if data != b'{"checksum":"%s","meta":%s}\n' % (xxhash.xxh64_hexdigest(raw).encode(), raw):
         raise CorruptBlock(path, 0, "the checksum does not match")
     try:
         meta = msgspec.json.decode(raw, type=StreamMeta)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise CorruptBlock(path, 0, f"not a stream's meta: {error}") from None
     if meta.version != _VERSION:
         raise CorruptBlock(path, 0, f"version is {meta.version}, not {_VERSION}")

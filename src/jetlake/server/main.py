@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import resource
 import sys
 from collections.abc import Sequence
 
@@ -33,6 +35,7 @@ def main(argv: Sequence[str], environ: dict[str, str]) -> int:
                 print(f"nats-server: configuration file {place}", file=sys.stderr)
             case Action.RUN:
                 log = Log(options)
+                _raise_file_limit()
                 uvloop.run(_serve(options, log, list(argv), environ))
     except (JetLakeError, OSError) as error:
         log("fatal", str(error))
@@ -45,6 +48,13 @@ def _check(options: ServerOptions) -> None:
     make_authenticator(options)
     if options.tls is not None:
         make_context(options.tls)
+
+
+def _raise_file_limit() -> None:
+    """Take as many open files, and so connections, as the system allows."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 async def _serve(options: ServerOptions, log: Log, argv: list[str], environ: dict[str, str]) -> None:

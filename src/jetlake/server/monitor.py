@@ -7,10 +7,9 @@ do it too, but would take longer to import than the whole server takes to start.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable
-from email.utils import formatdate
-from http import HTTPStatus
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
@@ -34,6 +33,15 @@ if TYPE_CHECKING:
 HEAD_SIZE_MAX = 16 * 1024
 IDLE_S_MAX = 30.0
 CONNECTIONS_MAX = 256
+_PHRASES = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
+_OK, _BAD_REQUEST, _NOT_FOUND, _METHOD_NOT_ALLOWED = 200, 400, 404, 405
 _JSON, _TEXT, _HTML = "application/json", "text/plain; charset=utf-8", "text/html; charset=utf-8"
 
 _PAGES: dict[str, Callable[[Server, Query], dict[str, Any]]] = {
@@ -116,7 +124,7 @@ class Monitor:
         except asyncio.IncompleteReadError:
             return False
         except (asyncio.LimitOverrunError, _BadHead):
-            writer.write(_encode(_Answer(HTTPStatus.BAD_REQUEST, _TEXT, b"400 Bad Request"), is_kept=False))
+            writer.write(_encode(_Answer(_BAD_REQUEST, _TEXT, b"400 Bad Request"), is_kept=False))
             await asyncio.wait_for(writer.drain(), IDLE_S_MAX)
             return False
         answer = await self._answer(request)
@@ -126,22 +134,22 @@ class Monitor:
 
     async def _answer(self, request: _Request) -> _Answer:
         if request.method not in ("GET", "HEAD"):
-            return _Answer(HTTPStatus.METHOD_NOT_ALLOWED, _TEXT, b"405 method not allowed\n")
+            return _Answer(_METHOD_NOT_ALLOWED, _TEXT, b"405 method not allowed\n")
         base = self._server.options.http_base_path.rstrip("/")
         path = request.path.removeprefix(base) if request.path.startswith(base) else ""
         if path == "/metrics":
             self.requests[path] += 1
             module = await self._server.loop.run_in_executor(None, import_module, "jetlake.server.observe.metrics")
-            return _Answer(HTTPStatus.OK, module.CONTENT_TYPE, module.metrics(self._server))
+            return _Answer(_OK, module.CONTENT_TYPE, module.metrics(self._server))
         try:
             return self._page(path, request.query)
         except BadQuery as error:
-            return _Answer(HTTPStatus.BAD_REQUEST, _TEXT, str(error).encode())
+            return _Answer(_BAD_REQUEST, _TEXT, str(error).encode())
 
     def _page(self, path: str, query: Query) -> _Answer:
         if path in ("", "/"):
             self.requests["/"] += 1
-            return _Answer(HTTPStatus.OK, _HTML, index(self._server))
+            return _Answer(_OK, _HTML, index(self._server))
         if path == "/healthz":
             self.requests[path] += 1
             status, page = healthz(self._server, query)
@@ -149,10 +157,10 @@ class Monitor:
                 self._server.log("warning", f'Healthcheck failed: "{page["error"]}"')
             return _Answer(status, _JSON, msgspec.json.encode(page))
         if path not in _PAGES:
-            return _Answer(HTTPStatus.NOT_FOUND, _TEXT, b"404 page not found\n")
+            return _Answer(_NOT_FOUND, _TEXT, b"404 page not found\n")
         self.requests["/subsz" if path == "/subscriptionsz" else path] += 1
         page = _PAGES[path](self._server, query)
-        return _Answer(HTTPStatus.OK, _JSON, msgspec.json.format(msgspec.json.encode(page), indent=2))
+        return _Answer(_OK, _JSON, msgspec.json.format(msgspec.json.encode(page), indent=2))
 
 
 def _parse(head: bytes) -> _Request:
@@ -173,9 +181,9 @@ def _parse(head: bytes) -> _Request:
 
 def _encode(answer: _Answer, is_kept: bool, *, has_body: bool = True) -> bytes:
     fields = [
-        f"HTTP/1.1 {int(answer.status)} {HTTPStatus(answer.status).phrase}",
+        f"HTTP/1.1 {answer.status} {_PHRASES[answer.status]}",
         f"Content-Type: {answer.kind}",
-        f"Date: {formatdate(usegmt=True)}",
+        f"Date: {time.strftime('%a, %d %b %Y %H:%M:%S GMT', time.gmtime())}",
         f"Content-Length: {len(answer.body)}",
     ]
     if answer.kind == _JSON:

@@ -10,8 +10,6 @@ from __future__ import annotations
 import ssl
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from msgspec.structs import replace
-
 from jetlake.broker.auth import AUTHORIZATION_VIOLATION, Authenticator, Credentials
 from jetlake.broker.broker import make_authenticator
 from jetlake.broker.client import Client
@@ -31,6 +29,8 @@ _SHOWN = frozenset(
     | {"max_subscriptions", "max_sub_tokens", "ping_interval_s", "ping_max", "write_deadline_s"}
     | {"lame_duck_duration_s", "lame_duck_grace_period_s", "allow_non_tls"}
 )
+_ROOM = ("max_memory", "max_store")
+_SECRETS = ("key", "prev_key")
 _SILENT = frozenset({"config_file", "warnings"})
 _NAMED = frozenset({"tls", "server_tags", "server_metadata", "jetstream"})
 
@@ -87,12 +87,12 @@ def _prepare(old: ServerOptions, new: ServerOptions) -> _Prepared:
 
 def _check_jetstream(old: JetStreamOptions, new: JetStreamOptions) -> None:
     """Streams may be given more room; all else takes a restart."""
-    for field in ("max_memory", "max_store"):
+    for field in old.__struct_fields__:
         before, after = getattr(old, field), getattr(new, field)
-        if before != after and (before is None or after is None or after < before):
-            raise ReloadRefused(f"jetstream {field}", before, after)
-    if replace(new, max_memory=old.max_memory, max_store=old.max_store) != old:
-        raise ReloadRefused("jetstream", old, new)
+        has_grown = field in _ROOM and before is not None and after is not None and after > before
+        if before != after and not has_grown:
+            is_secret = field in _SECRETS
+            raise ReloadRefused(f"jetstream {field}", "***" if is_secret else before, "***" if is_secret else after)
 
 
 def _tell(server: Server, field: str, value: object) -> None:
@@ -101,8 +101,8 @@ def _tell(server: Server, field: str, value: object) -> None:
     if field == "tls":
         server.log("info", f"Reloaded: tls = {'enabled' if value is not None else 'disabled'}")
     elif field in _SHOWN:
-        unit = "s" if field.endswith("_s") else ""
-        server.log("info", f"Reloaded: {name} = {value}{unit}")
+        shown = f"{value:g}s" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else value
+        server.log("info", f"Reloaded: {name} = {shown}")
     else:
         server.log("info", f"Reloaded: {name}")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import gc
 import hashlib
 import os
 import ssl
@@ -104,6 +105,7 @@ class Server:
         except BaseException:
             await self._abandon()
             raise
+        gc.freeze()  # what is there now stays: the collector need not look at it again
         await self.stopped.wait()
 
     async def start(self) -> None:

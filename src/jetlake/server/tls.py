@@ -68,7 +68,7 @@ async def welcome(server: Server, sock: socket.socket) -> None:
     try:
         await _greet(server, connection, sock)
     except (OSError, HandshakeFailed, TimeoutError) as error:  # ssl.SSLError is an OSError
-        server.log("debug", f"{server.broker.label(client)} - TLS handshake error: {error or 'timeout'}")
+        server.log("debug", f"{server.broker.label(client)} - TLS handshake error: {str(error) or 'timeout'}")
         client.close("TLS Handshake Failure")
         server.disconnected(connection)
         sock.close()

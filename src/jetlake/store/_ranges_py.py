@@ -41,6 +41,8 @@ def encode_ranges(starts: Sequence[int], ends: Sequence[int]) -> bytes:
 
 def decode_ranges(data: bytes, offset: int, range_count: int) -> tuple[array[int], array[int], int, int]:
     """So many ranges from an offset on, how many sequences they hold, and the offset after them."""
+    if not 0 <= offset <= len(data) or range_count < 0:
+        raise IndexError(f"{range_count} ranges at offset {offset} of {len(data)} bytes")
     starts, ends, count = array("Q"), array("Q"), 0
     for _ in range(range_count):
         gap, after_gap = decode_number(data, offset)

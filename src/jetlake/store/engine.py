@@ -21,7 +21,7 @@ from jetlake.store.format import BLOCK_SEQ_SPAN_MAX, EXPIRES, MSG_ID, NEVER_NS, 
 from jetlake.store.record import Record, check_sizes, encode
 from jetlake.store.retention import Retention
 from jetlake.store.varint import encode_varint
-from jetlake.subjects import check_subject, decode_subject, encode_subject
+from jetlake.subjects import check_tokens, decode_subject, encode_subject
 
 # Flags, three lengths and the trailer.
 _RECORD_OVERHEAD_MAX = 1 + 3 * 5 + 2 + 32
@@ -467,7 +467,7 @@ def _message(record: Record) -> StoredMsg:
 
 
 def _subject_bytes(subject: str) -> bytes:
-    check_subject(subject)
+    check_tokens(subject)
     return encode_subject(subject)
 
 

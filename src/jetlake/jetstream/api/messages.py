@@ -94,7 +94,7 @@ def delete(request: Request) -> None:
         else:
             request.fail(_absence(stream, seq), is_error=False)
 
-    stream.delete_message(seq, erase=not fields.get("no_erase", False), done=deleted)
+    stream.delete_message(seq, erase=not fields.get("no_erase", False), done=deleted, failed=request.fail)
 
 
 def _absence(stream: Stream, seq: int) -> ApiError:

@@ -113,19 +113,15 @@ def _connection(client: Client, query: Query, now_ns: int) -> dict[str, Any]:
     optional: dict[str, Any] = {"name": client.name, "lang": client.lang, "version": client.version}
     if isinstance(client.connection, ClientConnection):
         optional |= client.connection.tls_details()
-    if query.flag("auth"):
-        optional |= _who(client)
-    optional |= _subscriptions(client, query)
+    who = _who(client) if query.flag("auth") else {}
+    tag = {"name_tag": client.account.name} if who and not client.is_closed else {}
+    optional |= who | _subscriptions(client, query) | tag
     return info | {name: value for name, value in optional.items() if value}
 
 
 def _who(client: Client) -> dict[str, str]:
     account = client.account.name
-    return {
-        "authorized_user": client.user_name,
-        "account": account if account != GLOBAL_ACCOUNT else "",
-        "name_tag": account,
-    }
+    return {"authorized_user": client.user_name, "account": account if account != GLOBAL_ACCOUNT else ""}
 
 
 def _subscriptions(client: Client, query: Query) -> dict[str, Any]:

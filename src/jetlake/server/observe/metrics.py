@@ -59,7 +59,7 @@ class _Collector:
     def _jetstream(self, accounts: list[JsAccount]) -> Iterator[Metric]:
         messages = GaugeMetricFamily("jetlake_stream_messages", "Messages in a stream", labels=_STREAM_LABELS)
         size = GaugeMetricFamily("jetlake_stream_bytes", "Bytes of a stream", labels=_STREAM_LABELS)
-        last = CounterMetricFamily("jetlake_stream_last_seq", "Last sequence of a stream", labels=_STREAM_LABELS)
+        last = GaugeMetricFamily("jetlake_stream_last_seq", "Last sequence of a stream", labels=_STREAM_LABELS)
         lost = GaugeMetricFamily("jetlake_stream_lost_messages", "Messages lost to damage", labels=_STREAM_LABELS)
         pending = GaugeMetricFamily("jetlake_consumer_pending", "Messages to be delivered", labels=_CONSUMER_LABELS)
         unacked = GaugeMetricFamily("jetlake_consumer_ack_pending", "Messages to be acked", labels=_CONSUMER_LABELS)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from jetlake.server.server import Server
 
 _OF_CLIENTS_ONLY = {"routes": 0, "gateways": 0, "leafs": 0}
+_FEATURES = dict.fromkeys(("js_ack_fc_v2", "js_api_reply_v2", "js_raft_delete_range", "js_snapshot_sources"), False)
 _NO_WAITS = {"waiters": 0, "waits": 0, "wait_time": 0, "max_wait_time": 0}
 
 
@@ -105,13 +106,13 @@ def jetstream_config(jetstream: JetStream, options: JetStreamOptions) -> dict[st
 
 
 def jetstream_limits(options: JetStreamOptions) -> dict[str, int]:
-    """The limits that are set."""
+    """The limits that are set; there is none on the number of consumers but the stream's own."""
     limits = {
         "max_request_batch": options.limits.max_request_batch,
         "max_ack_pending": options.limits.max_ack_pending,
         "max_duplicate_window": options.limits.duplicate_window_ns,
     }
-    return {name: value for name, value in limits.items() if value}
+    return {"default_max_consumers": 0, **{name: value for name, value in limits.items() if value}}
 
 
 def _runtime(server: Server) -> dict[str, Any]:
@@ -153,6 +154,7 @@ def _about_config(server: Server) -> dict[str, Any]:
         "config_load_time": format_time(server.config_load_ns),
         "config_digest": server.config_digest().strip("()"),
         **{name: value for name, value in optional.items() if value},
+        "feature_flags": _FEATURES,
         "system_account": broker.system_account.name,
         "slow_consumer_stats": {"clients": broker.slow_consumers, **_OF_CLIENTS_ONLY},
         "stale_connection_stats": {"clients": broker.stale_connections, **_OF_CLIENTS_ONLY},
