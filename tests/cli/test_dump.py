@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from jetlake.cli.main import app
+from jetlake.cli.app import app
 from jetlake.store import NEVER_NS, Cipher, Compression, FileOptions, FileStore, KeySource
 from jetlake.store.format import TOMBSTONE, decode_header
 from jetlake.store.record import Record, encode

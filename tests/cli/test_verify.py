@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from jetlake.cli import terminal
-from jetlake.cli.main import app
+from jetlake.cli.app import app
 from jetlake.store import Cipher, FileOptions, FileStore, KeySource
 
 

@@ -20,7 +20,7 @@ from jetlake.store._record_py import check_sizes
 from jetlake.store.api import StoredMsg, StreamLimits
 from jetlake.store.files import atomic_write
 from jetlake.store.format import SEQ_MAX
-from jetlake.subjects import check_tokens, encode_subject
+from jetlake.subjects import check_subject, encode_subject
 
 if TYPE_CHECKING:
     from jetlake.store.filestore import FileStore
@@ -81,7 +81,7 @@ def _messages(path: str, lines: list[bytes]) -> Iterator[StoredMsg]:
             message = _parse(line)
             if not last_seq < message.seq <= SEQ_MAX:
                 raise ValueError(f"sequence {message.seq} does not follow {last_seq}")
-            check_tokens(message.subject)
+            check_subject(message.subject)
             check_sizes(len(encode_subject(message.subject)), len(message.headers), len(message.payload))
         except (msgspec.DecodeError, binascii.Error, ValueError, BadRequest) as error:
             raise MigrationError(path, number, str(error)) from error
