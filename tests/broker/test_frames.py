@@ -39,13 +39,14 @@ def test_the_compiled_twin_is_loaded() -> None:
 def test_a_message_becomes_a_frame_of_its_kind(twin: ModuleType) -> None:
     data, ops = batch((b"a.b", b"", b"", b"hello"), (b"c", b"r", b"NATS/1.0\r\n\r\n", b""))
     assert twin.msg_frames(data, ops, 0, 2, b"7", True) == (
-        b"MSG a.b 7 5\r\nhello\r\nHMSG c 7 r 12 12\r\nNATS/1.0\r\n\r\n\r\n"
+        b"MSG a.b 7 5\r\nhello\r\nHMSG c 7 r 12 12\r\nNATS/1.0\r\n\r\n\r\n",
+        17,
     )
 
 
 def test_headers_are_left_out_for_a_client_that_takes_none(twin: ModuleType) -> None:
     data, ops = batch((b"c", b"r", b"NATS/1.0\r\n\r\n", b"x"))
-    assert twin.msg_frames(data, ops, 0, 1, b"7", False) == b"MSG c 7 r 1\r\nx\r\n"
+    assert twin.msg_frames(data, ops, 0, 1, b"7", False) == (b"MSG c 7 r 1\r\nx\r\n", 1)
 
 
 def test_acks_go_to_replies_with_the_prefix_and_one_token(twin: ModuleType) -> None:

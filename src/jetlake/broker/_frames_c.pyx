@@ -74,25 +74,26 @@ cdef uint8_t* put_frame(uint8_t* out, const uint8_t* source, PubOp* op, const ui
 
 
 def msg_frames(data, ops, Py_ssize_t first, Py_ssize_t stop, bytes sid not None, bint headers):
-    """What a subscription receives for the publishes first..stop-1; without headers if the client takes none."""
+    """What a subscription receives for the publishes first..stop-1; see `frames.py`."""
     cdef const uint8_t[::1] view = data
     cdef uint32_t[::1] words = ops
     check_door(view.shape[0], words.shape[0], first, stop)
     cdef PubOp* op_list = <PubOp*>&words[0]
     cdef const uint8_t* source = &view[0] if view.shape[0] else NULL
     cdef const uint8_t* sid_text = sid
-    cdef Py_ssize_t number, sid_size = len(sid), size = 0
+    cdef Py_ssize_t number, sid_size = len(sid), size = 0, msgs_size = 0
     for number in range(first, stop):
         if not is_good(op_list + number, view.shape[0]):
             raise IndexError(f"operation {number} is not in the buffer")
         size += frame_size(op_list + number, sid_size, headers)
+        msgs_size += op_list[number].payload_size + (op_list[number].headers_size if headers else 0)
     cdef bytes frames = PyBytes_FromStringAndSize(NULL, size)
     cdef uint8_t* start = <uint8_t*>PyBytes_AS_STRING(frames)
     cdef uint8_t* out = start
     with nogil:
         for number in range(first, stop):
             out = put_frame(out, source, op_list + number, sid_text, sid_size, headers)
-    return frames[:out - start]
+    return frames[:out - start], msgs_size
 
 
 cdef inline bint is_reply_to(const uint8_t* reply, Py_ssize_t size, const uint8_t* prefix, Py_ssize_t prefix_size,

@@ -11,14 +11,15 @@ from jetlake.wire.writer import msg
 Buffer = bytes | bytearray
 
 
-def msg_frames(data: Buffer, ops: array[int], first: int, stop: int, sid: bytes, headers: bool) -> bytes:
-    """What a subscription receives for the publishes first..stop-1; without headers if the client takes none."""
+def msg_frames(data: Buffer, ops: array[int], first: int, stop: int, sid: bytes, headers: bool) -> tuple[bytes, int]:
+    """What a subscription receives for the publishes first..stop-1; see `frames.py`."""
     check_door(len(data), len(ops), first, stop)
-    frames = []
+    frames, size = [], 0
     for number in range(first, stop):
         subject, reply, block, payload = _parts(data, ops, number)
         frames.append(msg(subject, sid, payload, reply, block if headers else b""))
-    return b"".join(frames)
+        size += len(payload) + len(block) * headers
+    return b"".join(frames), size
 
 
 def ack_frames(

@@ -147,14 +147,20 @@ class Client:
     def _connect(self, options: ConnectOptions) -> None:
         self.options = options
         if self.is_connected:
-            self._accept_options()
-            return
+            self._log_out()
         credentials = Credentials(options.user, options.password, options.auth_token, options.nkey, options.sig)
         if self.broker.authenticator.is_slow(credentials):
             self.is_checking = True
             self.connection.check_login(credentials)
         else:
             self.finish_login(self.broker.authenticator.check(credentials, self.nonce))
+
+    def _log_out(self) -> None:
+        """Another CONNECT begins anew, perhaps as another user; subscriptions are forgotten, as in nats-server."""
+        self.is_connected = False
+        for sub in list(self.subs.values()):
+            self.remove_subscription(sub)
+        self.account.clients.pop(self.cid, None)
 
     def finish_login(self, user: User | None) -> None:
         """The credentials were checked: let the client in, or not."""
@@ -208,15 +214,18 @@ class Client:
 
     def _subscribe(self, event: Sub) -> None:
         subject, queue = event.subject, event.queue
-        try:
-            check_filter(decode_subject(subject))
-        except BadSubject:
-            self.send(writer.err("Invalid Subject"))
-            return
         if event.sid not in self.subs:
-            permissions = self.permissions
+            try:
+                check_filter(decode_subject(subject))
+            except BadSubject:
+                self.send(writer.err("Invalid Subject"))
+                return
+            permissions, tokens_max = self.permissions, self.broker.options.max_sub_tokens
             if permissions is not None and not permissions.may_subscribe(subject, queue):
                 self.violation(subscribe_violation(subject, queue))
+                return
+            if 0 < tokens_max <= subject.count(b"."):
+                self.violation(f"{subscribe_violation(subject)}, too many tokens")
                 return
             if 0 <= self.max_subscriptions <= len(self.subs):
                 self.send(writer.err("maximum subscriptions exceeded"))
@@ -315,12 +324,16 @@ class Client:
         self._output.append(frames)
         self._output_size += len(frames)
 
-    def send_msgs(self, frames: bytes, count: int, origin: Client | None = None) -> None:
-        """Queue deliveries for the socket, from a client that is held back when they pile up."""
+    def send_msgs(self, frames: bytes, count: int, origin: Client | None = None, size: int | None = None) -> None:
+        """Queue deliveries for the socket, from a client that is held back when they pile up.
+
+        `size` is what their headers and payloads come to; without it the frames are counted.
+        """
+        size = len(frames) if size is None else size
         self.out_msgs += count
-        self.out_bytes += len(frames)
+        self.out_bytes += size
         self.broker.out_msgs += count
-        self.broker.out_bytes += len(frames)
+        self.broker.out_bytes += size
         self.send(frames)
         pending = self.connection.pending_size() + self._output_size
         if pending > self.broker.options.max_pending:
@@ -333,7 +346,8 @@ class Client:
         headers = msg.headers if self.options.headers else b""
         if self.permits is not None and msg.reply:
             self.permits.delivered(msg.reply, self.broker.clock())
-        self.send_msgs(writer.msg(msg.subject, sid, msg.payload, msg.reply, headers), 1, msg.client)
+        frame = writer.msg(msg.subject, sid, msg.payload, msg.reply, headers)
+        self.send_msgs(frame, 1, msg.client, len(headers) + len(msg.payload))
 
     def room(self) -> int:
         """How many bytes of deliveries may be queued before they should pause."""

@@ -1,7 +1,7 @@
 """Frames of a batch of publishes: what subscribers receive, and the acks of a stream.
 
 `msg_frames(data, ops, first, stop, sid, headers)` gives the MSG and HMSG frames of a run of publishes for one
-subscription.
+subscription, and the size of their headers and payloads. Headers are left out if the client takes none.
 
 `ack_frames(data, ops, first, stop, prefix, may_have_dots, sid, body, seq)` gives the PubAcks of a run of messages that
 were stored from `seq` on, one after the other: the body followed by the sequence and a closing brace, to the reply of

@@ -82,7 +82,8 @@ class Subscription:
             stop = min(stop, first + self.max_msgs - self.delivered)
             if stop <= first:
                 return False
-        client.send_msgs(msg_frames(data, ops, first, stop, self.sid, client.options.headers), stop - first, origin)
+        frames, size = msg_frames(data, ops, first, stop, self.sid, client.options.headers)
+        client.send_msgs(frames, stop - first, origin, size)
         self._count(stop - first)
         return True
 
