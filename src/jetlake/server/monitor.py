@@ -75,6 +75,9 @@ class _Answer(NamedTuple):
     body: bytes
 
 
+_NO_PAGE = _Answer(_NOT_FOUND, _TEXT, b"404 page not found\n")
+
+
 class Monitor:
     """Answers requests for pages."""
 
@@ -136,7 +139,9 @@ class Monitor:
         if request.method not in ("GET", "HEAD"):
             return _Answer(_METHOD_NOT_ALLOWED, _TEXT, b"405 method not allowed\n")
         base = self._server.options.http_base_path.rstrip("/")
-        path = request.path.removeprefix(base) if request.path.startswith(base) else ""
+        if not request.path.startswith(f"{base}/"):
+            return _NO_PAGE
+        path = request.path.removeprefix(base)
         if path == "/metrics":
             self.requests[path] += 1
             module = await self._server.loop.run_in_executor(None, import_module, "jetlake.server.observe.metrics")
@@ -147,7 +152,7 @@ class Monitor:
             return _Answer(_BAD_REQUEST, _TEXT, str(error).encode())
 
     def _page(self, path: str, query: Query) -> _Answer:
-        if path in ("", "/"):
+        if path == "/":
             self.requests["/"] += 1
             return _Answer(_OK, _HTML, index(self._server))
         if path == "/healthz":
@@ -157,7 +162,7 @@ class Monitor:
                 self._server.log("warning", f'Healthcheck failed: "{page["error"]}"')
             return _Answer(status, _JSON, msgspec.json.encode(page))
         if path not in _PAGES:
-            return _Answer(_NOT_FOUND, _TEXT, b"404 page not found\n")
+            return _NO_PAGE
         self.requests["/subsz" if path == "/subscriptionsz" else path] += 1
         page = _PAGES[path](self._server, query)
         return _Answer(_OK, _JSON, msgspec.json.format(msgspec.json.encode(page), indent=2))

@@ -7,10 +7,9 @@ here any more is refused, who may do less loses the subscriptions that it may no
 
 from __future__ import annotations
 
-import ssl
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from jetlake.broker.auth import AUTHORIZATION_VIOLATION, Authenticator, Credentials
+from jetlake.broker.auth import AUTHORIZATION_VIOLATION, Credentials
 from jetlake.broker.broker import make_authenticator
 from jetlake.broker.client import Client
 from jetlake.config import JetStreamOptions, ServerOptions
@@ -42,29 +41,26 @@ class ReloadRefused(JetLakeError):
         super().__init__(f"config reload not supported for {field}: {old=!s}, {new=!s}")
 
 
-class _Prepared(NamedTuple):
-    """What could have failed, and did not."""
-
-    changes: dict[str, Any]
-    authenticator: Authenticator
-    context: ssl.SSLContext | None
-
-
 async def reload(server: Server, options: ServerOptions) -> None:
     """Take other options. Raises JetLakeError or OSError, and then nothing has changed."""
-    old, prepared = server.options, _prepare(server.options, options)
-    server.files.write_pid(options)
-    server.files.write_ports(options, server.ports())
-    server.logger.use_options(options)
+    old = server.options
+    changes = _changes(old, options)
+    make_authenticator(options)
+    context = make_context(options.tls) if options.tls is not None else None
+    try:
+        _write_files(server, options)
+    except OSError:
+        _write_files(server, old)
+        raise
     server.use_options(options)
-    server.tls = prepared.context
-    for field in prepared.changes:
-        _tell(server, field, prepared.changes[field])
+    server.tls = context
+    for field, value in changes.items():
+        _tell(server, field, value)
     if (old.tls is None) != (options.tls is None):
         await server.listener.restart()
-    _apply_limits(server, prepared.changes)
+    _apply_limits(server, changes)
     _apply_jetstream(server)
-    if _AUTH & prepared.changes.keys():
+    if _AUTH & changes.keys():
         await _recheck(server)
     server.flush()
     for warning in options.warnings:
@@ -72,7 +68,8 @@ async def reload(server: Server, options: ServerOptions) -> None:
     server.log("info", f"Reloaded server configuration {server.config_digest()}".rstrip())
 
 
-def _prepare(old: ServerOptions, new: ServerOptions) -> _Prepared:
+def _changes(old: ServerOptions, new: ServerOptions) -> dict[str, Any]:
+    """The new values of what changed. Raises ReloadRefused."""
     changes = {
         field: getattr(new, field)
         for field in old.__struct_fields__
@@ -82,7 +79,13 @@ def _prepare(old: ServerOptions, new: ServerOptions) -> _Prepared:
         if field not in _AUTH | _SHOWN | _NAMED:
             raise ReloadRefused(field, getattr(old, field), getattr(new, field))
     _check_jetstream(old.jetstream, new.jetstream)
-    return _Prepared(changes, make_authenticator(new), make_context(new.tls) if new.tls is not None else None)
+    return changes
+
+
+def _write_files(server: Server, options: ServerOptions) -> None:
+    server.files.write_pid(options)
+    server.files.write_ports(options, server.ports(options))
+    server.logger.use_options(options)
 
 
 def _check_jetstream(old: JetStreamOptions, new: JetStreamOptions) -> None:

@@ -125,9 +125,11 @@ class Server:
         self.system.serve_accounts()
         await self._hold_idle_ports()
         await self._listen()
+        if self._is_stopping:  # a signal came in the meantime
+            return
         self.is_ready = True
         self.log("info", "Server is ready")
-        self.files.write_ports(self.options, self.ports())
+        self.files.write_ports(self.options, self.ports(self.options))
 
     def _start_jetstream(self) -> None:
         from jetlake.jetstream.service import JetStream  # not needed by a server without streams
@@ -248,6 +250,8 @@ class Server:
 
         async with self._reloading:
             try:
+                if not self.is_ready:
+                    raise JetLakeError("the server is starting or leaving")
                 if self.options.config_file is None or self._read_options is None:
                     raise JetLakeError("can only reload config when a file is provided using -c or --config")
                 await reload(self, self._read_options())
@@ -340,9 +344,8 @@ class Server:
 
     # What an observer asks
 
-    def ports(self) -> dict[str, list[str]]:
-        """Where the server can be reached, as the ports file says it."""
-        options = self.options
+    def ports(self, options: ServerOptions) -> dict[str, list[str]]:
+        """Where the server can be reached with these options, as the ports file says it."""
         is_secure = options.tls is not None and not options.allow_non_tls
         ports = {"nats": urls("tls" if is_secure else "nats", options.host, self.port)}
         if self.monitor is not None:

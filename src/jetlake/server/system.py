@@ -202,8 +202,7 @@ def permissions_json(permissions: Permissions) -> dict[str, Any]:
         ("subscribe", permissions.subscribe_allow, permissions.subscribe_deny),
     ):
         lists = {"allow": sorted(allow), "deny": sorted(deny)}
-        if used := {key: value for key, value in lists.items() if value}:
-            shown[name] = used
+        shown[name] = {key: value for key, value in lists.items() if value}
     if permissions.responses is not None:
         shown["responses"] = {"max": permissions.responses.max, "ttl": permissions.responses.expires_ns}
     return shown

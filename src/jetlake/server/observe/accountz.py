@@ -65,8 +65,8 @@ def one_account_statz(server: Server, query: Query) -> dict[str, Any]:
 
 def accstatz(server: Server, query: Query) -> dict[str, Any]:
     """What accounts send and receive: those with connections, or with `unused` all."""
-    accounts = server.broker.accounts.values()
-    shown = [account for account in accounts if account.clients or query.flag("unused")]
+    has_unused = query.flag("unused")
+    shown = [account for account in server.broker.accounts.values() if account.clients or has_unused]
     return {
         "server_id": server.server_id,
         "now": format_time(server.clock()),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jetlake.broker.broker import GLOBAL_ACCOUNT
 from jetlake.broker.client import Client
@@ -38,8 +38,16 @@ _ORDERS: dict[str, tuple[Callable[[Client], Any], bool]] = {
 }
 
 
+class _Details(NamedTuple):
+    """What is shown of a connection beside the usual."""
+
+    has_auth: bool
+    subs: str  # empty, "list" or "detail"
+
+
 def connz(server: Server, query: Query) -> dict[str, Any]:
     """The page. Raises BadQuery."""
+    details = _Details(query.flag("auth"), _subs(query))
     clients = _clients(server, _state(query), query.text("acc"))
     total, limit = len(clients), query.limit
     if cid := query.id("cid"):
@@ -57,7 +65,7 @@ def connz(server: Server, query: Query) -> dict[str, Any]:
         "total": total,
         "offset": query.offset,
         "limit": limit,
-        "connections": [_connection(client, query, now_ns) for client in shown],
+        "connections": [_connection(client, details, now_ns) for client in shown],
     }
 
 
@@ -86,7 +94,13 @@ def _clients(server: Server, state: str, account: str) -> list[Client]:
     return [client for client in clients if client.account.name == account] if account else clients
 
 
-def _connection(client: Client, query: Query, now_ns: int) -> dict[str, Any]:
+def _subs(query: Query) -> str:
+    if query.text("subs").lower() == "detail":
+        return "detail"
+    return "list" if query.flag("subs") else ""
+
+
+def _connection(client: Client, details: _Details, now_ns: int) -> dict[str, Any]:
     until_ns = client.stop_ns or now_ns
     info: dict[str, Any] = {
         "cid": client.cid,
@@ -113,9 +127,9 @@ def _connection(client: Client, query: Query, now_ns: int) -> dict[str, Any]:
     optional: dict[str, Any] = {"name": client.name, "lang": client.lang, "version": client.version}
     if isinstance(client.connection, ClientConnection):
         optional |= client.connection.tls_details()
-    who = _who(client) if query.flag("auth") else {}
+    who = _who(client) if details.has_auth else {}
     tag = {"name_tag": client.account.name} if who and not client.is_closed else {}
-    optional |= who | _subscriptions(client, query) | tag
+    optional |= who | _subscriptions(client, details.subs) | tag
     return info | {name: value for name, value in optional.items() if value}
 
 
@@ -124,10 +138,10 @@ def _who(client: Client) -> dict[str, str]:
     return {"authorized_user": client.user_name, "account": account if account != GLOBAL_ACCOUNT else ""}
 
 
-def _subscriptions(client: Client, query: Query) -> dict[str, Any]:
-    if query.text("subs").lower() == "detail":
+def _subscriptions(client: Client, subs: str) -> dict[str, Any]:
+    if subs == "detail":
         return {"subscriptions_list_detail": [sub_detail(sub) for sub in client.subs.values()]}
-    if query.flag("subs"):
+    if subs == "list":
         return {"subscriptions_list": [_readable(sub.subject) for sub in client.subs.values()]}
     return {}
 

@@ -26,7 +26,8 @@ class Unhealthy(Exception):
 
 
 def healthz(server: Server, query: Query) -> tuple[int, dict[str, Any]]:
-    """The HTTP status, and the page."""
+    """The HTTP status, and the page. Raises BadQuery."""
+    query.check(flags=("js-enabled", "js-enabled-only", "js-server-only", "js-meta-only", "details"))
     try:
         _check(server, query)
     except Unhealthy as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING
 
 from jetlake import __version__
@@ -24,6 +23,8 @@ _PAGES = {
 
 def index(server: Server) -> bytes:
     """The page."""
+    from html import escape  # whose table of entities takes its time
+
     links = "\n".join(f'<li><a href="./{path}">{name}</a> <code>/{path}</code></li>' for path, name in _PAGES.items())
     name = escape(server.server_name)
     return (

@@ -15,11 +15,13 @@ if TYPE_CHECKING:
     from jetlake.jetstream.stream import Stream
     from jetlake.server.server import Server
 
+_FLAGS = ("accounts", "streams", "consumers", "direct-consumers", "config", "leader-only", "raft", "stream-leader-only")
 _NO_STATS = {"memory": 0, "storage": 0, "reserved_memory": 0, "reserved_storage": 0, "accounts": 0, "ha_assets": 0}
 
 
 def jsz(server: Server, query: Query) -> dict[str, Any]:
     """The page. Raises BadQuery."""
+    query.check(flags=_FLAGS, numbers=("offset", "limit"))
     identity = {"server_id": server.server_id, "now": format_time(server.clock())}
     jetstream = server.jetstream
     if jetstream is None:

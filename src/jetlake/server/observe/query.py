@@ -60,6 +60,13 @@ class Query:
         problem = f"strconv.{go_function}: parsing {_quoted(value)}: invalid syntax"
         raise BadQuery(f"Error decoding {kind} for '{name}': {problem}")
 
+    def check(self, flags: Sequence[str] = (), numbers: Sequence[str] = ()) -> None:
+        """Look at options that may not be needed. Raises BadQuery."""
+        for name in flags:
+            self.flag(name)
+        for name in numbers:
+            self.number(name)
+
     @property
     def offset(self) -> int:
         return max(self.number("offset"), 0)

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+from jetlake.server.commit_loop import CommitLoop
+
+
+class Work:
+    """The disk's part of a commit: it waits until it is let go, and may fail."""
+
+    def __init__(self, *, is_small: bool = False, error: Exception | None = None) -> None:
+        self.is_small, self._error = is_small, error
+        self.started, self.may_end = threading.Event(), threading.Event()
+        self.thread: threading.Thread | None = None
+        if is_small:
+            self.may_end.set()
+
+    def run(self) -> None:
+        self.thread = threading.current_thread()
+        self.started.set()
+        assert self.may_end.wait(10)
+        if self._error is not None:
+            raise self._error
+
+
+class Unit:
+    """Hands out works one after the other."""
+
+    def __init__(self, *works: Work | None) -> None:
+        self._works = list(works)
+        self.events: list[Any] = []
+
+    def prepare_commit(self) -> Work | None:
+        self.events.append("prepare")
+        return self._works.pop(0) if self._works else None
+
+    def complete_commit(self, commit: Any) -> None:
+        self.events.append("complete")
+
+    def fail_commit(self, error: BaseException) -> None:
+        self.events.append(error)
+
+
+async def started(work: Work) -> None:
+    assert await asyncio.to_thread(work.started.wait, 10)
+
+
+async def test_a_small_commit_that_is_alone_runs_in_the_loop() -> None:
+    commits = CommitLoop(asyncio.get_running_loop(), lambda: None)
+    work = Work(is_small=True)
+    commits.request(Unit(work))
+    await commits.drain()
+    assert work.thread is threading.current_thread()
+    commits.close()
+
+
+async def test_commits_of_two_units_run_side_by_side() -> None:
+    commits = CommitLoop(asyncio.get_running_loop(), lambda: None)
+    works = [Work(), Work()]
+    for work in works:
+        commits.request(Unit(work))
+    for work in works:
+        await started(work)
+    for work in works:
+        work.may_end.set()
+    await commits.drain()
+    commits.close()
+
+
+async def test_a_unit_commits_one_thing_at_a_time() -> None:
+    commits = CommitLoop(asyncio.get_running_loop(), lambda: None)
+    first, second = Work(), Work()
+    unit = Unit(first, second)
+    commits.request(unit)
+    await started(first)
+    commits.request(unit)
+    commits.request(unit)  # which makes no third commit
+    await asyncio.sleep(0)
+    assert unit.events == ["prepare"] and not second.started.is_set()
+    first.may_end.set()
+    second.may_end.set()
+    await commits.drain()
+    assert unit.events == ["prepare", "complete", "prepare", "complete"]
+    commits.close()
+
+
+async def test_a_failure_is_told_and_nothing_is_completed() -> None:
+    commits = CommitLoop(asyncio.get_running_loop(), lambda: None)
+    error = OSError("disk")
+    work = Work(error=error)
+    work.may_end.set()
+    unit = Unit(work)
+    commits.request(unit)
+    await commits.drain()
+    assert unit.events == ["prepare", error]
+    commits.close()
+
+
+async def test_draining_ends_when_there_was_nothing_to_write() -> None:
+    commits = CommitLoop(asyncio.get_running_loop(), lambda: None)
+    unit = Unit(None)
+    commits.request(unit)
+    await asyncio.wait_for(commits.drain(), 5)
+    assert unit.events == ["prepare", "complete"]
+    commits.close()
+
+
+async def test_what_is_sent_is_flushed_after_each_turn() -> None:
+    flushed: list[int] = []
+    commits = CommitLoop(asyncio.get_running_loop(), lambda: flushed.append(1))
+    work = Work()
+    work.may_end.set()
+    commits.request(Unit(work))
+    await commits.drain()
+    assert len(flushed) >= 1
+    commits.close()
