@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from jetlake.broker.broker import Broker
 from jetlake.jetstream.service import JetStream
 from jetlake.jetstream.stream import Stream, refused_acks
+from jetlake.store import FileStore
 from jetlake.testing.clock import FakeClock
 from tests.broker.sessions import FakeConnection, connect, make_broker
 from tests.jetstream.harness import FakeHost
@@ -224,3 +226,19 @@ def test_everything_is_there_after_a_restart(bench: Bench) -> None:
     bench.publish(b"8")
     bench.host.settle()
     assert bench.seqs() == [9]
+
+
+def test_with_an_interval_the_last_messages_are_synced_too(bench: Bench) -> None:
+    jetstream = replace(bench.host.options.jetstream, sync_always=False, sync_interval_s=5.0)
+    bench.host.options = replace(bench.host.options, jetstream=jetstream)
+    stream = bench.create()
+    bench.publish(b"a")
+    bench.host.settle()
+    assert bench.seqs() == [1] and isinstance(stream.store, FileStore)
+    due_ns = stream.store.next_sync_ns()
+    assert due_ns is not None
+    bench.clock.advance(6)
+    timer = next(timer for timer in bench.host.timers if timer.time_ns == due_ns)
+    timer.callback()
+    bench.host.settle()
+    assert stream.store.next_sync_ns() is None

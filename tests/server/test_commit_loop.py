@@ -28,8 +28,9 @@ class Work:
 class Unit:
     """Hands out works one after the other."""
 
-    def __init__(self, *works: Work | None) -> None:
+    def __init__(self, *works: Work | None, is_synced: bool = True) -> None:
         self._works = list(works)
+        self.is_synced = is_synced
         self.events: list[Any] = []
 
     def prepare_commit(self) -> Work | None:
@@ -53,6 +54,20 @@ async def test_a_small_commit_that_is_alone_runs_in_the_loop() -> None:
     commits.request(Unit(work))
     await commits.drain()
     assert work.thread is threading.current_thread()
+    commits.close()
+
+
+async def test_without_a_sync_a_small_commit_is_over_at_the_end_of_the_batch() -> None:
+    commits = CommitLoop(asyncio.get_running_loop(), lambda: None)
+    unsynced, synced = Unit(Work(is_small=True), is_synced=False), Unit(Work(is_small=True))
+    for unit in (unsynced, synced):
+        commits.begin_batch()
+        commits.request(unit)
+        assert unit.events == []
+        commits.end_batch()
+    assert unsynced.events == ["prepare", "complete"] and synced.events == []
+    await commits.drain()
+    assert synced.events == ["prepare", "complete"]
     commits.close()
 
 

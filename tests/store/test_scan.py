@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from array import array
 from types import SimpleNamespace
 from typing import Any
 
@@ -145,8 +146,26 @@ def test_messages_are_found_with_their_offsets_subjects_and_sequences(twin: Simp
 
 
 def test_the_arrays_have_the_types_of_an_index(twin: SimpleNamespace) -> None:
-    found = walk(twin, message(1))
+    found = walk(twin, message(1) + message(3))
     assert (found.offsets.typecode, found.ids.typecode, found.seqs.typecode) == ("I", "I", "Q")
+
+
+def test_sequences_that_follow_each_other_are_a_range(twin: SimpleNamespace) -> None:
+    messages = b"".join(message(seq) for seq in range(5, 40))
+    assert walk(twin, messages).seqs == range(5, 40)
+    assert walk(twin, messages + message(41)).seqs == array("Q", [*range(5, 40), 41])
+    assert walk(twin, b"").seqs == range(0)
+
+
+def test_subjects_that_look_alike_are_counted_apart(twin: SimpleNamespace) -> None:
+    """More of them than there are places to look at first, of all sizes, the last eight bytes the same."""
+    subjects = [b"%d.x" % number for number in range(10_000)] + [b"%d.12345678" % number for number in range(300)]
+    table = twin.SubjectTable()
+    body = b"".join(message(seq, subject) for seq, subject in enumerate(subjects * 2, 1))
+    found = twin.scan(body, 0, len(body), SEED, 0, table, 30, 4)
+    assert [table.subject(slot) for slot in found.ids] == subjects * 2
+    assert (table.total, len(table)) == (2 * len(subjects), len(subjects))
+    assert {table.count(slot) for slot in found.ids} == {2}
 
 
 def test_messages_are_counted_in_the_table(twin: SimpleNamespace) -> None:

@@ -107,6 +107,8 @@ class Consumer:
         first_seq = self.stream.store.catalog.first_seq
         if self.ledger.next_seq < first_seq:
             self.ledger.skip_to(first_seq)
+        self._gaps = -1  # whatever left the stream meanwhile
+        self._sweep()
 
     def _use(self, config: ConsumerConfig) -> None:
         """Derive from the configuration what is asked of it often."""

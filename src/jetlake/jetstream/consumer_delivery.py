@@ -216,7 +216,10 @@ class Delivery:
             assert sub.client is not None
             sub.client.send_msgs(bytes(run.data), run.count)
             sub.delivered += run.count
-        self._note_run(outlet, run.seqs, len(run.damaged), run.next_seq, run.size, now_ns)
+        # The kernel knows where the next match is. Should the filter change, what lies before it counts again.
+        is_at_end = run.reason == END or not run.count
+        next_seq = run.next_seq if is_at_end else max(run.seqs[-1], *run.damaged, 0) + 1
+        self._note_run(outlet, run.seqs, len(run.damaged), next_seq, run.size, now_ns)
         if not run.count and run.reason == END and not pending.last_seqs and not run.damaged:
             return -1, 0
         return max(run.size, 1), run.count

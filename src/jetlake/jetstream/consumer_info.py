@@ -9,7 +9,6 @@ from jetlake.jetstream.go_time import ZERO_TIME, format_time
 
 if TYPE_CHECKING:
     from jetlake.jetstream.consumer import Consumer
-    from jetlake.jetstream.consumer_ledger import Ledger
 
 
 def consumer_info(consumer: Consumer, now_ns: int, *, with_server: bool) -> dict[str, Any]:
@@ -20,7 +19,7 @@ def consumer_info(consumer: Consumer, now_ns: int, *, with_server: bool) -> dict
         "name": consumer.name,
         "created": format_time(consumer.created_ns),
         "config": config_json(config, with_server=with_server),
-        "delivered": _position(ledger.delivered_consumer_seq, _delivered_seq(ledger), consumer.delivered_ns),
+        "delivered": _position(ledger.delivered_consumer_seq, _delivered_seq(consumer), consumer.delivered_ns),
         "ack_floor": _position(ledger.floor_consumer_seq, ledger.floor_stream_seq, consumer.acked_ns),
         "num_ack_pending": len(ledger.pending),
         "num_redelivered": 0 if config.max_deliver == 1 else len(ledger.redelivered),
@@ -37,9 +36,10 @@ def consumer_info(consumer: Consumer, now_ns: int, *, with_server: bool) -> dict
     return info
 
 
-def _delivered_seq(ledger: Ledger) -> int:
-    """The last message that was delivered; before the first one, how far the search for it has come."""
-    if ledger.delivered_consumer_seq == ledger.delivered_stream_seq == 0:
+def _delivered_seq(consumer: Consumer) -> int:
+    """The last message that was delivered; nats-server shows how far the search for the first has come, in memory."""
+    ledger = consumer.ledger
+    if consumer.keeper is None and ledger.delivered_consumer_seq == ledger.delivered_stream_seq == 0:
         return ledger.next_seq - 1
     return ledger.delivered_stream_seq
 

@@ -110,6 +110,8 @@ class _Write:
 class Keeper:
     """The file of one consumer: a CommitUnit."""
 
+    is_synced = True  # in every mode it makes and renames a file: not for the loop's thread
+
     def __init__(
         self,
         host: Host,
@@ -122,22 +124,22 @@ class Keeper:
         self._host, self._files, self._snapshot, self._name = host, files, snapshot, name
         self.path = f"{directory}/{consumer_file_name(name)}.{created_ns:x}"
         self._sync = host.options.jetstream.sync_always
-        self._is_dirty = self._is_deleted = self._is_in_line = False
+        self.is_dirty = self._is_deleted = self._is_in_line = False
         self._is_running = False
         self._waiting: list[Callback] = []
         self._committing: list[Callback] = []
-        self.failed: Callable[[BaseException], None] | None = None
+        self.failed: Callable[[BaseException], None] | None = None  # who hears of the next failure, once
 
     def changed(self) -> None:
         """Something changed that is to be written some time soon."""
-        self._is_dirty = True
+        self.is_dirty = True
         if not self._is_in_line and not self._is_deleted:
             self._is_in_line = True
             _line(self._host).enter(self)
 
     def when_durable(self, callback: Callback) -> None:
         """Call back once everything up to now is in the file, at once if it is."""
-        if not self._is_dirty and not self._is_running:
+        if not self.is_dirty and not self._is_running:
             callback()
             return
         self._waiting.append(callback)
@@ -145,21 +147,21 @@ class Keeper:
 
     def delete(self, callback: Callback) -> None:
         """Remove the file, and call back when that is durable."""
-        self._is_deleted = self._is_dirty = True
+        self._is_deleted = self.is_dirty = True
         self.when_durable(callback)
 
     def flush(self) -> None:
         """Write what is to be written."""
-        if self._is_dirty:
+        if self.is_dirty:
             self._host.commit_soon(self)
 
     # As a CommitUnit
 
     def prepare_commit(self) -> Commit | None:
         self._committing, self._waiting = self._committing + self._waiting, []
-        if not self._is_dirty:
+        if not self.is_dirty:
             return None
-        self._is_dirty, self._is_running = False, True
+        self.is_dirty, self._is_running = False, True
         if self._is_deleted:
             return _Write(self._files, self.path, None, b"", self._sync)
         state, meta = self._snapshot()
@@ -175,22 +177,23 @@ class Keeper:
     def fail_commit(self, error: BaseException) -> None:
         """The old file is as it was: try again, and let those who wait go on waiting, or time out."""
         self._is_running = False
-        self._is_dirty = True
+        self.is_dirty = True
         self._leave_line()
         self._host.log("error", f"consumer state not written name={self._name} error={error}")
         self._waiting, self._committing = self._committing + self._waiting, []
-        if self.failed is not None:
+        failed, self.failed = self.failed, None
+        if failed is not None:
             self._waiting.clear()
-            self.failed(error)
+            failed(error)
         else:
             self._host.call_at(self._host.clock() + RETRY_NS, self.flush)
 
     def _leave_line(self) -> None:
-        if self._is_in_line:
-            self._is_in_line = False
-            _line(self._host).leave(self)
-            if self._is_dirty:
-                self.changed()
+        """It was written, whoever asked for it; what changed meanwhile stands in line anew."""
+        self._is_in_line = False
+        _line(self._host).leave(self)
+        if self.is_dirty:
+            self.changed()
 
 
 class _Line:
@@ -207,6 +210,7 @@ class _Line:
         self._next()
 
     def leave(self, keeper: Keeper) -> None:
+        """A keeper was written. Its place in the line stays: it is passed over when its turn comes."""
         if keeper is self._current:
             self._current = None
             self._next()
@@ -219,8 +223,12 @@ class _Line:
             self._is_waiting = True
             self._host.call_at(due_ns, self._due)
             return
-        _, self._current = self._keepers.popleft()
-        self._host.commit_soon(self._current)
+        _, keeper = self._keepers.popleft()
+        if keeper.is_dirty:
+            self._current = keeper
+            self._host.commit_soon(keeper)
+        else:
+            self._host.call_soon(self._next)
 
     def _due(self) -> None:
         self._is_waiting = False

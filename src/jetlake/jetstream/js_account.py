@@ -295,6 +295,8 @@ class JsAccount:
 class _Removal:
     """Directories that are to go, as a commit, which keeps the disk out of the loop's thread."""
 
+    is_synced = True
+
     def __init__(self, account: JsAccount, directories: list[str], done: Callable[[], None]) -> None:
         self._files, self._host, self._directories, self._done = account.files, account.host, directories, done
 

@@ -4,10 +4,10 @@
 goes back, so the oldest ids are the first to go.
 
 `admit(data, ops, first, stop, seq, now_ns, size_max)` looks at the publishes first..stop-1, which are about to be
-stored from `seq` on, and returns where it found one that needs a rule: a header of JetStream's other than an id, an id that is
-known, a status in its header block, headers or a message that are too large (`size_max` below 0: no limit). The ids of
-those before it are remembered, and they are no longer marked special. What is not stored then has to be taken back
-with `forget_from`.
+stored from `seq` on, and returns where it found one that needs a rule: a header of JetStream's other than an id, an id
+that is known, a status in its header block, headers or a message that are too large (`size_max` below 0: no limit). The
+ids of those before it are remembered, and they are no longer marked special. What is not stored then has to be taken
+back with `forget_from`.
 """
 
 from __future__ import annotations

@@ -87,6 +87,7 @@ class Stream:
         self._uncommitted_size = self._committing_size = 0
         self._signalled_seq = self.store.catalog.last_seq
         self._expiry: Timer | None = None
+        self._sync: Timer | None = None
         self._expiry_ns = 0
         self._is_closed = False
         self._recover_msg_ids()
@@ -314,6 +315,10 @@ class Stream:
         else:
             self._idle.append(callback)
 
+    @property
+    def is_synced(self) -> bool:
+        return isinstance(self.store, FileStore) and self.store.options.sync == "always"
+
     def prepare_commit(self) -> Any:
         """Hand out what is to be written; what is answered from now on waits for the next commit."""
         self._committing, self._answers = self._answers, []
@@ -368,6 +373,7 @@ class Stream:
         for callback in idle:
             callback()
         self._signal()
+        self._schedule_sync()
 
     def _signal(self) -> None:
         """Tell consumers that can deliver that there is something new."""
@@ -472,6 +478,17 @@ class Stream:
         self._expiry_ns = due_ns
         self._expiry = self.host.call_at(due_ns, self._expire)
 
+    def _schedule_sync(self) -> None:
+        """With an interval between syncs, the last messages of a burst must be synced too."""
+        if self._sync is None and not self._is_closed and isinstance(self.store, FileStore):
+            due_ns = self.store.next_sync_ns()
+            if due_ns is not None:
+                self._sync = self.host.call_at(due_ns, self._sync_now)
+
+    def _sync_now(self) -> None:
+        self._sync = None
+        self._changed()
+
     def _expire(self) -> None:
         self._expiry = None
         if self.problem is None and not self._is_closed:
@@ -491,22 +508,23 @@ class Stream:
         """Take no more messages. What was taken has to be committed before `stop`."""
         self.account.remove_capture(self)
 
-    def stop(self) -> None:
-        """Write everything, and let the files go. No commit may be running."""
+    def _end(self) -> None:
         self.close()
         self._is_closed = True
-        if self._expiry is not None:
-            self._expiry.cancel()
+        for timer in (self._expiry, self._sync):
+            if timer is not None:
+                timer.cancel()
+
+    def stop(self) -> None:
+        """Write everything, and let the files go. No commit may be running."""
+        self._end()
         with suppress(StoreFrozen, StoreClosed):  # it said so when it happened
             self.store.stop()
         self._answer_all()
 
     def delete(self) -> None:
         """Remove all messages and files. No commit may be running."""
-        self.close()
-        self._is_closed = True
-        if self._expiry is not None:
-            self._expiry.cancel()
+        self._end()
         self.store.delete()
         self._answers.clear()
 

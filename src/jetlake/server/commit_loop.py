@@ -5,7 +5,8 @@ that asked is prepared and handed to a thread; what changes meanwhile goes into 
 commit side by side, so that their syncs overlap, and each of them one commit at a time.
 
 A commit that is small and alone is carried out right here: while one client waits for one ack, handing work to a thread
-and back costs more than it wins.
+and back costs more than it wins. If it needs no sync, it does not even wait for the end of the turn: there is no sync
+that others could share.
 """
 
 from __future__ import annotations
@@ -27,12 +28,29 @@ class CommitLoop:
         self._threads = ThreadPoolExecutor(THREADS_MAX, "commit")
         self._waiting: dict[int, CommitUnit] = {}
         self._running: dict[int, CommitUnit] = {}
-        self._is_scheduled = False
+        self._is_scheduled = self._is_batch = False
         self._idle: list[asyncio.Future[None]] = []
 
     def request(self, unit: CommitUnit) -> None:
         """Commit a unit soon."""
         self._waiting[id(unit)] = unit
+        if not self._is_batch:
+            self._schedule()
+
+    def begin_batch(self) -> None:
+        """Work is about to be done that may ask for commits; `end_batch` follows."""
+        self._is_batch = True
+
+    def end_batch(self) -> None:
+        """See to what the batch asked for."""
+        self._is_batch = False
+        if self._waiting:
+            if len(self._waiting) == 1 and not self._running and not next(iter(self._waiting.values())).is_synced:
+                self._turn()
+            else:
+                self._schedule()
+
+    def _schedule(self) -> None:
         if not self._is_scheduled:
             self._is_scheduled = True
             self._loop.call_soon(self._turn)
@@ -74,9 +92,8 @@ class CommitLoop:
             unit.complete_commit(commit)
         else:
             unit.fail_commit(error)
-        if self._waiting and not self._is_scheduled:
-            self._is_scheduled = True
-            self._loop.call_soon(self._turn)
+        if self._waiting:
+            self._schedule()
         self._tell_idle()
 
     def _tell_idle(self) -> None:

@@ -77,6 +77,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         client = self.client
         assert client is not None
         end = self._used + nbytes
+        self._server.commits.begin_batch()
         if self._own is None:
             self._act(self._server.buffer.data, end)
         else:
@@ -84,6 +85,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             if end == len(self._own):
                 own, self._own = self._own, None
                 self._act(own, end)
+        self._server.commits.end_batch()
         self._server.flush()
 
     def _act(self, data: bytearray, end: int) -> None:

@@ -13,6 +13,7 @@ cdef extern from "jetlake/store/record.h" nogil:
         SUBJECT_SIZE_MAX "JL_SUBJECT_SIZE_MAX"
         HEADERS_SIZE_MAX "JL_HEADERS_SIZE_MAX"
         PAYLOAD_SIZE_MAX "JL_PAYLOAD_SIZE_MAX"
+        HINT_COUNT "JL_HINT_COUNT"
 
     ctypedef struct Parts "jl_parts":
         uint8_t flags
@@ -27,6 +28,11 @@ cdef extern from "jetlake/store/record.h" nogil:
     uint32_t sound_run "jl_sound_run"(const uint8_t* data, uint64_t offset, uint64_t end, uint64_t seed,
                                       uint64_t prev_seq, uint64_t seq_max, uint64_t span_max, Parts* out,
                                       uint32_t count_max)
+    uint32_t sound_run_hinted "jl_sound_run_hinted"(const uint8_t* data, uint64_t offset, uint64_t end, uint64_t seed,
+                                                    uint64_t prev_seq, uint64_t seq_max, uint64_t span_max,
+                                                    Parts* out, uint32_t count_max, void** hints, uint32_t hint_size,
+                                                    uint32_t* places)
+    uint32_t hint_place "jl_hint_place"(const uint8_t* subject, uint32_t size)
     uint64_t record_size "jl_record_size"(uint32_t subject_size, uint32_t headers_size, uint32_t payload_size,
                                           bint expires)
     uint64_t put "jl_put"(uint8_t* out, uint8_t flags, const uint8_t* subject, uint32_t subject_size,

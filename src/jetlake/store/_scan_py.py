@@ -16,7 +16,7 @@ class Scan(NamedTuple):
 
     offsets: array[int]  # u32: where each message starts
     ids: array[int]  # u32: its subject's slot in the table
-    seqs: array[int]  # u64
+    seqs: array[int] | range  # u64; a range as long as each one follows the last
     others: list[int]  # offsets of the records that are not messages
     expiring: list[tuple[int, int]]  # (seq, expires_ns)
     damage: list[tuple[int, int]]  # (offset, size) of what lies unreadable between sound records
@@ -73,9 +73,14 @@ def scan(
             others.append(offset)
         prev_seq, last_hash = last_seq, int.from_bytes(data[after - 8 : after], "little")
         offset = sound_end = after
-    return Scan(
-        offsets, ids, seqs, others, expiring, damage, sound_end, prev_seq, last_hash, size, time_ns_min, time_ns_max
-    )
+    columns = (offsets, ids, _plainest(seqs))
+    return Scan(*columns, others, expiring, damage, sound_end, prev_seq, last_hash, size, time_ns_min, time_ns_max)
+
+
+def _plainest(seqs: array[int]) -> array[int] | range:
+    first = seqs[0] if seqs else 0
+    has_gaps = bool(seqs) and seqs[-1] - first + 1 != len(seqs)
+    return seqs if has_gaps else range(first, first + len(seqs))
 
 
 def _sound_record(data: Buffer, offset: int, end: int, seed: int, prev_seq: int) -> tuple[Record, int, int] | None:

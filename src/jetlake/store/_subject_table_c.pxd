@@ -10,10 +10,6 @@ from jetlake.store._subject_entry cimport Entry
 from jetlake.store._subject_filter_c cimport SubjectFilter
 from jetlake.store._subject_order cimport Order
 
-cdef enum:
-    FIRST_STALE = 1
-    LAST_STALE = 2
-
 cdef struct Tally:                  # of matching entries, seen from a sequence
     uint64_t total                  # sum of counts
     uint64_t whole                  # sum of counts where no message lies before it

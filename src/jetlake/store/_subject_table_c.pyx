@@ -18,7 +18,9 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy
 
 from jetlake.store._subject_arena cimport ADDRESS_BITS, arena_clear, arena_give, arena_take
-from jetlake.store._subject_entry cimport FREE, IN_TAIL, TAG_BITS, Entry, entry_of, subject_of
+from jetlake.store._subject_entry cimport (
+    FIRST_STALE, FREE, IN_TAIL, LAST_STALE, TAG_BITS, Entry, entry_add, entry_of, subject_of,
+)
 from jetlake.store._subject_filter_c cimport Pattern
 from jetlake.store._subject_hash cimport hash_text, same_text
 from jetlake.store._subject_order cimport order_bound, order_clear, order_push, order_reserve, order_update
@@ -148,16 +150,7 @@ cdef class SubjectTable:
         self._add(self._at(slot), seq)
 
     cdef void _add(self, Entry* entry, uint64_t seq) noexcept nogil:
-        if entry.count == 0:
-            entry.first = entry.last = seq
-            entry.flags = 0
-            self.live_count += 1
-        elif seq > entry.last:
-            entry.last = seq
-            entry.flags &= FIRST_STALE
-        elif seq < entry.first:
-            entry.first = seq
-        entry.count += 1
+        self.live_count += entry_add(entry, seq)
         self.total_count += 1
 
     cdef unsigned long long remove_c(self, unsigned int slot, unsigned long long seq) noexcept nogil:

@@ -10,8 +10,8 @@ from array import array as make_array
 
 from jetlake.store import _trim_py as _py
 from jetlake.store._record_c cimport NOT_MESSAGE, Parts, is_sound, parse
-from jetlake.store._subject_entry cimport Entry, subject_of
-from jetlake.store._subject_table_c cimport FIRST_STALE, SubjectTable
+from jetlake.store._subject_entry cimport FIRST_STALE, Entry, subject_of
+from jetlake.store._subject_table_c cimport SubjectTable
 
 cdef enum:
     VARINT_SIZE_MAX = 10

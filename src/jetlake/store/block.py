@@ -233,6 +233,10 @@ class MsgBlock:
                 return chunk
         return None
 
+    def note_time(self, time_ns: int) -> None:
+        """A record of this time is in the block."""
+        self.time_ns_min, self.time_ns_max = min(self.time_ns_min, time_ns), max(self.time_ns_max, time_ns)
+
     def read(self, start: int, end: int) -> bytes:
         """Bytes start..end-1 of the body, from memory or from disk."""
         chunks, parts = self.chunks, list[bytes]()

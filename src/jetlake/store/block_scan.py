@@ -7,6 +7,7 @@ are *holes*: lost, unless something outside the block explains them.
 
 from __future__ import annotations
 
+from array import array
 from typing import NamedTuple
 
 from jetlake.store.block import BlockIndex, MsgBlock
@@ -139,10 +140,9 @@ def uncount_gone(block: MsgBlock, index: BlockIndex, body: Body, sizes: tuple[in
 def _index(found: Scan, table: SubjectTable) -> BlockIndex:
     index = BlockIndex(table, found.seqs[0] if found.seqs else 0)
     index.offsets, index.ids, index.count = found.offsets, found.ids, len(found.offsets)
-    if found.seqs and found.seqs[-1] - found.seqs[0] + 1 != len(found.seqs):
+    if not isinstance(found.seqs, range):
         base_seq = found.seqs[0]
-        index.seqs = index.offsets[:0]
-        index.seqs.extend(seq - base_seq for seq in found.seqs)
+        index.seqs = array("I", (seq - base_seq for seq in found.seqs))
     return index
 
 
@@ -156,8 +156,7 @@ def _read_others(block: MsgBlock, data: Buffer, offsets: list[int]) -> list[Remo
         elif record.flags & ERASED:
             block.gone.add(record.seq)
             if record.time_ns:
-                block.time_ns_min = min(block.time_ns_min, record.time_ns)
-                block.time_ns_max = max(block.time_ns_max, record.time_ns)
+                block.note_time(record.time_ns)
         elif record.flags & FLOOR:
             block.floor_seq = max(block.floor_seq, record.seq)
         elif record.flags & TOMBSTONE:
@@ -183,7 +182,10 @@ def _read_others(block: MsgBlock, data: Buffer, offsets: list[int]) -> list[Remo
 def _holes(block: MsgBlock, found: Scan) -> SequenceSet:
     """Sequences of the block's range that no record accounts for."""
     known = block.gone.copy()
-    known.add_all(found.seqs)
+    if not isinstance(found.seqs, range):
+        known.add_all(found.seqs)
+    elif found.seqs:
+        known.add_range(found.seqs[0], found.seqs[-1])
     return SequenceSet(known.gaps(block.first_seq, block.last_seq))
 
 

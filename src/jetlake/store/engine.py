@@ -398,7 +398,7 @@ class BlockStore(Retention):
         """Messages up to `last_seq` were staged in the active block."""
         catalog = self.catalog
         block.last_seq = catalog.last_seq = last_seq
-        block.time_ns_min, block.time_ns_max = min(block.time_ns_min, time_ns), max(block.time_ns_max, time_ns)
+        block.note_time(time_ns)
         block.size += size
         catalog.size += size
         catalog.last_time_ns = time_ns

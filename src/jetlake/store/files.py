@@ -206,6 +206,9 @@ class OsFile(File):
             view, offset = view[written:], offset + written
 
     def pwritev(self, offset: int, parts: Sequence[Buffer]) -> None:
+        if len(parts) == 1:
+            self.pwrite(offset, parts[0])
+            return
         views = [memoryview(part).cast("B") for part in parts if len(part)]
         first = 0
         while first < len(views):

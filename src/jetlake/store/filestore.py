@@ -217,6 +217,12 @@ class FileStore(BlockStore):
         self._committing = False
         self.frozen = error
 
+    def next_sync_ns(self) -> int | None:
+        """When what was written has to be synced; None when it is, or nobody asked for it."""
+        if isinstance(self.options.sync, str) or not self._unsynced:
+            return None
+        return self._synced_at_ns + round(self.options.sync * SECOND_NS)
+
     def _is_sync_due(self) -> bool:
         sync = self.options.sync
         if isinstance(sync, str):

@@ -1,0 +1,262 @@
+"""Pull consumers: requests, statuses, acks. Both servers do the same, message by message."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.compat.conftest import Pair
+from tests.compat.consumer_script import MS, ConsumerScript, same
+from tests.compat.peer import header_block
+
+
+def fill(script: ConsumerScript, count: int = 6, **config: object) -> None:
+    """A stream with a few messages, on two subjects in turn."""
+    script.script.create(**config)
+    for number in range(count):
+        script.script.peer.request(f"{script.name}.{'ab'[number % 2]}", b"x" * (number + 1))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        None,
+        {},
+        {"batch": 3},
+        {"batch": 0},
+        {"batch": -2},
+        {"batch": 20, "no_wait": True},
+        {"batch": 20, "expires": 100 * MS},
+        {"batch": 20, "no_wait": True, "expires": 100 * MS},
+        {"batch": 10, "max_bytes": 200},
+        {"batch": 10, "max_bytes": 10},
+        {"batch": 2, "max_bytes": 1000},
+        {"batch": 20, "max_bytes": 10_000, "expires": 100 * MS},
+        {"batch": 20, "expires": 300 * MS, "idle_heartbeat": 100 * MS},
+        {"batch": 3, "expires": 100 * MS, "idle_heartbeat": 80 * MS},
+        {"batch": 2, "unknown": 1},
+        {"batch": 2, "group": "A"},
+        {"batch": 2, "id": "x"},
+        {"batch": 2, "min_pending": 1},
+        {"batch": 2, "priority": 11},
+        b"3",
+        b" 3 ",
+        b"three",
+        b'{"batch": }',
+        b'{"batch": "x"}',
+        b'{"batch": 1} x',
+    ],
+    ids=repr,
+)
+def test_a_request_and_what_comes_of_it(pair: Pair, name: str, body: object) -> None:
+    def steps(script: ConsumerScript) -> None:
+        fill(script)
+        script.consumer()
+        script.next(body, wait_s=0.4 if isinstance(body, dict) and "expires" in body else 0.06)
+        script.info()
+        script.next({"batch": 20, "no_wait": True})
+        script.info()
+
+    same(pair, name, steps)
+
+
+def test_a_request_for_a_newer_api(pair: Pair, name: str) -> None:
+    def steps(script: ConsumerScript) -> None:
+        fill(script)
+        script.consumer()
+        script.next({"batch": 1}, headers=header_block(Nats_Required_Api_Level=99))
+        script.next({"batch": 1}, headers=header_block(Nats_Required_Api_Level="x"))
+        script.next({"batch": 1}, headers=header_block(Nats_Required_Api_Level=1))
+
+    same(pair, name, steps)
+
+
+def test_ceilings_of_requests(pair: Pair, name: str) -> None:
+    def steps(script: ConsumerScript) -> None:
+        fill(script)
+        script.consumer(max_batch=2, max_expires=1500 * MS, max_bytes=100)
+        script.next({"batch": 3})
+        script.next({"batch": 1, "expires": 2000 * MS})
+        script.next({"batch": 1, "max_bytes": 101})
+        script.next({"batch": 2, "max_bytes": 100})
+
+    same(pair, name, steps)
+
+
+def test_too_many_requests(pair: Pair, name: str) -> None:
+    def steps(script: ConsumerScript) -> None:
+        fill(script)
+        script.consumer(max_waiting=2, filter_subject="S.none")
+        for _ in range(3):
+            script.next({"batch": 1, "expires": 10_000 * MS})
+        script.next({"batch": 1, "expires": 10_000 * MS, "idle_heartbeat": 4000 * MS})
+        script.info()
+
+    same(pair, name, steps)
+
+
+def test_requests_take_turns(pair: Pair, name: str) -> None:
+    def steps(script: ConsumerScript) -> None:
+        fill(script, 0)
+        script.consumer()
+        for batch in (3, 1, 2):
+            script.next({"batch": batch})
+        for number in range(7):
+            script.publish(b"%d" % number)
+        script.listen()
+        script.info()
+
+    same(pair, name, steps)
+
+
+def test_requests_that_claim_all_that_is_there(pair: Pair, name: str) -> None:
+    def steps(script: ConsumerScript) -> None:
+        fill(script, 3)
+        script.consumer(max_ack_pending=1)
+        script.next({"batch": 5})
+        script.next({"batch": 1, "no_wait": True})
+        script.info()
+        script.ack(0)
+        script.info()
+
+    same(pair, name, steps)
+
+
+def test_max_ack_pending_holds_back(pair: Pair, name: str) -> None:
+    def steps(script: ConsumerScript) -> None:
+        fill(script)
+        script.consumer(max_ack_pending=2)
+        script.next({"batch": 4, "expires": 500 * MS})
+        script.info()
+        script.ack(1)
+        script.ack(0)
+        script.info()
+        script.listen(wait_s=0.6)
+
+    same(pair, name, steps)
+
+
+@pytest.mark.parametrize("policy", ["explicit", "all", "none"])
+def test_acks_of_every_kind(pair: Pair, name: str, policy: str) -> None:
+    def steps(script: ConsumerScript) -> None:
+        fill(script)
+        script.consumer(ack_policy=policy)
+        script.next({"batch": 5})
+        for place, payload in ((2, b""), (0, b"+ACK"), (1, b"-NAK"), (3, b"+WPI"), (3, b"+TERM no"), (4, b"junk")):
+            script.ack(place, payload, answer=policy != "none")
+            script.info()
+        script.ack(2, answer=policy != "none")
+        script.ack(4, b'+NXT {"batch":2}', answer=True)
+        script.info()
+
+    same(pair, name, steps)
+
+
+def test_an_ack_to_nobody(pair: Pair, name: str) -> None:
+    def steps(script: ConsumerScript) -> None:
+        fill(script)
+        script.consumer()
+        for subject in (f"{script.name}.c.1.99.99.0.0", f"{script.name}.c.1.x.1.0.0", f"{script.name}.none.1.1.1.0.0"):
+            script.peer.publish(f"$JS.ACK.{subject}", b"", b"", f"{script.inbox}.ack")
+            script.listen(subject)
+
+    same(pair, name, steps)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"deliver_policy": "all"},
+        {"deliver_policy": "last"},
+        {"deliver_policy": "new"},
+        {"deliver_policy": "last_per_subject", "filter_subject": "S.*"},
+        {"deliver_policy": "last_per_subject", "filter_subject": "S.none"},
+        {"deliver_policy": "last_per_subject", "filter_subjects": ["S.a", "S.c"]},
+        {"deliver_policy": "by_start_sequence", "opt_start_seq": 3},
+        {"deliver_policy": "by_start_sequence", "opt_start_seq": 90},
+        {"deliver_policy": "by_start_time", "opt_start_time": "2020-01-01T00:00:00Z"},
+        {"deliver_policy": "by_start_time", "opt_start_time": "2090-01-01T00:00:00Z"},
+        {"deliver_policy": "last", "filter_subject": "S.b"},
+        {"deliver_policy": "last", "filter_subject": "S.none"},
+        {"filter_subject": "S.b"},
+        {"filter_subjects": ["S.a", "S.b"]},
+        {"filter_subjects": ["S.b", "S.none"]},
+        {"headers_only": True},
+        {"ack_policy": "none"},
+    ],
+    ids=repr,
+)
+@pytest.mark.parametrize("storage", ["file", "memory"])
+def test_where_a_consumer_starts_and_what_it_wants(
+    pair: Pair, name: str, config: dict[str, object], storage: str
+) -> None:
+    def steps(script: ConsumerScript) -> None:
+        fill(script, storage=storage)
+        script.publish(b"with headers", headers=header_block(A="b"))
+        own = {key: script.script._own_body(value) for key, value in config.items()}
+        script.consumer(**own)
+        script.next({"batch": 2, "no_wait": True})
+        script.publish(b"new", subject="S.b")
+        script.info()
+        script.next({"batch": 20, "no_wait": True})
+        script.info()
+
+    same(pair, name, steps)
+
+
+def test_what_the_stream_loses(pair: Pair, name: str) -> None:
+    def steps(script: ConsumerScript) -> None:
+        fill(script, 10)
+        script.consumer()
+        script.consumer("b", filter_subject=f"{script.name}.b")
+        script.next({"batch": 5})
+        script.next({"batch": 2}, "b")
+        for seq in (1, 2, 8):
+            script.script.api("STREAM.MSG.DELETE.S", {"seq": seq})
+            script.listen()
+            script.info()
+        for purge in ({"seq": 4}, {"filter": "S.b"}, {}):
+            script.script.api("STREAM.PURGE.S", purge)
+            script.listen()
+            script.info()
+            script.info("b")
+
+    same(pair, name, steps)
+
+
+def test_a_consumer_that_goes_ends_its_requests(pair: Pair, name: str) -> None:
+    def steps(script: ConsumerScript) -> None:
+        fill(script, 0)
+        script.consumer()
+        script.next({"batch": 2, "expires": 5000 * MS})
+        script.api("CONSUMER.DELETE.S.c")
+        script.listen()
+        script.next({"batch": 1})
+
+    same(pair, name, steps)
+
+
+def test_a_push_consumer_takes_no_requests(pair: Pair, name: str) -> None:
+    def steps(script: ConsumerScript) -> None:
+        fill(script, 1)
+        script.consumer(deliver_subject="elsewhere")
+        script.next({"batch": 1})
+
+    same(pair, name, steps)
+
+
+def test_a_reset(pair: Pair, name: str) -> None:
+    def steps(script: ConsumerScript) -> None:
+        fill(script)
+        script.consumer()
+        script.consumer("n", deliver_policy="new")
+        script.consumer("s", deliver_policy="by_start_sequence", opt_start_seq=3)
+        script.next({"batch": 3})
+        script.ack(0)
+        script.api("CONSUMER.RESET.S.c")
+        script.next({"batch": 2})
+        script.api("CONSUMER.RESET.S.c", {"seq": 5})
+        script.next({"batch": 9, "no_wait": True})
+        for consumer, seq in (("n", 1), ("s", 2), ("s", 4)):
+            script.api(f"CONSUMER.RESET.S.{consumer}", {"seq": seq})
+
+    same(pair, name, steps)

@@ -1,0 +1,189 @@
+"""Retention by interest and work queues, over crashes too."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.jetstream.consumer_world import S, World, frame
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> World:
+    return World(tmp_path, retention="workqueue")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path, retention="interest")
+
+
+def stored(world: World) -> list[int]:
+    return [message.seq for message in world.stream.store.messages()]
+
+
+# Work queues
+
+
+def test_an_ack_takes_a_message_out_of_a_work_queue(queue: World) -> None:
+    queue.publish(b"1", b"2", b"3", b"4")
+    queue.create()
+    one, two, three, _ = queue.next(batch=4)
+    queue.ack(three)
+    assert stored(queue) == [1, 2, 4]
+    queue.ack(one)
+    queue.ack(two, b"+TERM")
+    assert stored(queue) == [4]
+
+
+def test_acks_that_arrive_together_leave_together(queue: World) -> None:
+    queue.publish(*[b"x"] * 300)
+    queue.create(max_ack_pending=-1)
+    messages = queue.next(batch=300)
+    queue.peer.say(b"".join(frame(each.reply) for each in [*messages[:100], *messages[150:250]]))
+    assert stored(queue) == [*range(101, 151), *range(251, 301)]
+    assert queue.info()["num_ack_pending"] == 100
+
+
+def test_a_work_queue_keeps_what_no_consumer_wants(queue: World) -> None:
+    queue.create("a", filter_subject="s.a")
+    queue.publish(b"1", subject="s.z")
+    queue.publish(b"2", subject="s.a")
+    (message,) = queue.next("a", batch=1)
+    queue.ack(message)
+    assert stored(queue) == [1]
+    assert queue.create("z", filter_subject="s.z")["num_pending"] == 1
+
+
+def test_deleting_a_consumer_leaves_a_work_queue_as_it_is(queue: World) -> None:
+    queue.publish(b"1", b"2")
+    queue.create()
+    queue.next(batch=2)
+    queue.peer.request("CONSUMER.DELETE.S.c")
+    assert stored(queue) == [1, 2]
+
+
+def test_a_message_given_up_stays_in_a_work_queue_until_it_is_acknowledged(queue: World) -> None:
+    queue.publish(b"1", b"2")
+    queue.create(max_deliver=1, ack_wait=1 * S)
+    one, two = queue.next(batch=2)
+    queue.ack(two)
+    queue.wait(2)
+    assert stored(queue) == [1] and queue.info()["num_redelivered"] == 0
+    queue.ack(one)
+    assert stored(queue) == []
+
+
+def test_num_pending_is_exact_while_messages_leave(queue: World) -> None:
+    queue.publish(*[b"x"] * 10)
+    queue.create()
+    found = queue.next(batch=4)
+    assert [each.ack[3] for each in found] == [9, 8, 7, 6]
+    for each in found:
+        queue.ack(each)
+    assert queue.info()["num_pending"] == 6
+    assert [each.ack[3] for each in queue.next(batch=2)] == [5, 4]
+
+
+# Interest
+
+
+def test_what_nobody_wants_is_acknowledged_and_not_stored(world: World) -> None:
+    world.publish(b"1")
+    assert stored(world) == [] and world.stream.last_seq == 1
+    world.create(filter_subject="s.a")
+    world.publish(b"2", subject="s.b")
+    world.publish(b"3", subject="s.a")
+    assert stored(world) == [3]
+
+
+def test_a_message_stays_until_all_who_want_it_are_done(world: World) -> None:
+    world.create("a")
+    world.create("b", filter_subject="s.b")
+    world.create("n", ack_policy="none")
+    world.publish(b"1", subject="s.a")
+    world.publish(b"2", subject="s.b")
+    for each in world.next("a", batch=2):
+        world.ack(each)
+    assert stored(world) == [1, 2]
+    world.next("n", batch=2)
+    assert stored(world) == [2]
+    world.ack(world.next("b", batch=1)[0])
+    assert stored(world) == []
+
+
+def test_deleting_a_consumer_lets_go_of_what_only_it_wanted(world: World) -> None:
+    world.create("a")
+    world.create("b")
+    world.publish(b"1", b"2")
+    world.ack(world.next("a", batch=2)[0])
+    world.peer.request("CONSUMER.DELETE.S.b")
+    assert stored(world) == [2]
+    world.peer.request("CONSUMER.DELETE.S.a")
+    assert stored(world) == []
+
+
+def test_other_filters_let_go_of_what_is_no_longer_wanted(world: World) -> None:
+    world.create(filter_subject="s.a")
+    world.publish(b"1", subject="s.a")
+    world.create(filter_subject="s.b")
+    assert stored(world) == []
+    world.publish(b"2", subject="s.b")
+    assert stored(world) == [2]
+
+
+def test_a_consumer_that_comes_later_wants_what_is_there(world: World) -> None:
+    world.create("a")
+    world.publish(b"1")
+    world.create("late")
+    world.ack(world.next("a", batch=1)[0])
+    assert stored(world) == [1]
+    world.ack(world.next("late", batch=1)[0])
+    assert stored(world) == []
+
+
+# Crashes
+
+
+def test_an_ack_that_was_kept_while_the_removal_was_not_is_carried_out_later(world: World) -> None:
+    world.create()
+    world.publish(b"1", b"2")
+    one, _ = world.next(batch=2)
+    world.settle()
+    # The consumer's state is written, and the crash comes before the stream's commit.
+    world.peer.connection.say(frame(one.reply))
+    keeper = world.consumer().keeper
+    assert keeper is not None
+    commit = keeper.prepare_commit()
+    assert commit is not None
+    commit.run()
+    world.crash()
+    assert stored(world) == [2]
+
+
+def test_a_removal_that_was_kept_while_the_ack_was_not_leaves_nothing_pending(queue: World) -> None:
+    queue.create()
+    queue.publish(b"1", b"2")
+    queue.wait(1.1)
+    one, _ = queue.next(batch=2)
+    queue.wait(1.1)
+    queue.ack(one)  # the stream commits, the consumer is written later
+    queue.crash()
+    info = queue.info()
+    assert stored(queue) == [2] and info["num_ack_pending"] == 1
+    queue.wait(31)
+    assert [each.ack[1] for each in queue.next(batch=5)] == [2]
+
+
+def test_a_work_queue_is_consistent_after_a_crash_with_filters(queue: World) -> None:
+    queue.create("a", filter_subject="s.a")
+    queue.create("b", filter_subject="s.b")
+    for number in range(8):
+        queue.publish(b"x", subject=f"s.{'ab'[number % 2]}")
+    for each in queue.next("a", batch=2):
+        queue.ack(each, reply="in.ack")
+    queue.next("b", batch=1)
+    queue.crash()
+    assert stored(queue) == [2, 4, 5, 6, 7, 8]
+    assert queue.info("a")["num_pending"] == 2 and queue.info("b")["num_pending"] in (3, 4)
