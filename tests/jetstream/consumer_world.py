@@ -135,6 +135,7 @@ class World:
         self._crashes += 1
         survived = f"{self._root}-{self._crashes}"
         shutil.copytree(self.directory, survived)
+        self.stop()  # what it writes now is not seen again
         self.directory, self.host = survived, FakeHost(clock=self.clock)
         self.start()
 

@@ -11,11 +11,14 @@ from hypothesis import strategies as st
 
 from jetlake.jetstream import msg_ids
 from jetlake.ops import OP_MSG_ID, OP_SPECIAL, OP_WORDS, append_op
+from jetlake.store.format import MSG_ID
+from jetlake.store.record import Record, encode
 from tests.twins import load_twin, load_twins, needs_kernels
 
 TWINS = "jetlake.jetstream._msg_ids"
 
 NO_LIMIT = -1
+SEED = 7
 
 
 def block(*lines: bytes) -> bytes:
@@ -106,6 +109,34 @@ def test_without_a_window_ids_mean_nothing(twin: ModuleType) -> None:
     assert ids.admit(data, ops, 0, 2, 1, 0, NO_LIMIT) == 2
     ids.add(b"b", 1, 0)
     assert len(ids) == 0
+
+
+def test_until_they_are_loaded_no_id_passes(twin: ModuleType) -> None:
+    ids = twin.MsgIds(100, is_loaded=False)
+    data, ops = batch(block(b"a: b"), block(b"Nats-Msg-Id: a"))
+    assert ids.admit(data, ops, 0, 2, 1, 0, NO_LIMIT) == 1
+    ids.is_loaded = True
+    assert ids.admit(data, ops, 0, 2, 1, 0, NO_LIMIT) == 2
+
+
+def test_ids_are_loaded_from_records(twin: ModuleType) -> None:
+    records = [
+        Record(MSG_ID, b"s", block(b"Nats-Msg-Id: a"), b"x", 1, 10),
+        Record(0, b"s", block(b"Nats-Msg-Id: not marked"), b"x", 2, 20),
+        Record(MSG_ID, b"s", block(b"x: y", b"Nats-Msg-Id: b"), b"x", 3, 30),
+        Record(MSG_ID, b"s", block(b"Nats-Msg-Id: damaged"), b"x", 4, 40),
+        Record(MSG_ID, b"s", block(b"Nats-Msg-Id: outside"), b"x", 5, 50),
+    ]
+    body, offsets = bytearray(), array("I")
+    for record in records:
+        offsets.append(len(body))
+        body += encode(record, SEED)
+    body[offsets[4] - 1] ^= 1
+    ids = twin.MsgIds(100, is_loaded=False)
+    ids.load(body, offsets, 0, 4, SEED)
+    assert len(ids) == 2 and (ids.find(b"a", 40), ids.find(b"b", 40)) == (1, 3)
+    with pytest.raises(IndexError):
+        ids.load(body, offsets, 0, 6, SEED)
 
 
 @needs_kernels

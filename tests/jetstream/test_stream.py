@@ -173,7 +173,7 @@ def test_ids_of_messages_that_a_limit_refused_are_not_remembered(bench: Bench) -
     bench.publish(*((b"Nats-Msg-Id: %d" % number, b"x") for number in range(4)))
     bench.host.settle()
     assert bench.seqs() == [1, 2, 0, 0]
-    assert [bench.stream.msg_ids.find(b"%d" % number, bench.clock()) for number in range(4)] == [1, 2, 0, 0]
+    assert [bench.stream.find_msg_id(b"%d" % number, bench.clock()) for number in range(4)] == [1, 2, 0, 0]
 
 
 def test_publishers_are_held_while_the_disk_is_behind(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -648,9 +648,10 @@ def test_pwritev_goes_on_after_a_short_write(os_place: Place, monkeypatch: pytes
 def test_a_write_that_writes_nothing_is_an_error(os_place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("pwrite", "pwritev"):
         monkeypatch.setattr(os, name, lambda fd, data, offset: 0)
-    for parts in ([b"x"], [b"x", b"y"]):
-        with os_place.new() as file, pytest.raises(OSError, match="wrote nothing"):
-            file.pwritev(0, parts)
+    with os_place.new() as file:
+        for parts in ([b"x"], [b"x", b"y"]):
+            with pytest.raises(OSError, match="wrote nothing"):
+                file.pwritev(0, parts)
 
 
 def test_make_dirs_syncs_the_parent_of_each_new_directory(os_place: Place, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from jetlake import ops as _ops
 from jetlake.jetstream import _msg_ids_py as _twin
 from jetlake.jetstream._msg_ids_py import check_door
 from jetlake.ops cimport PubOp
+from jetlake.store._record_c cimport MSG_ID, Parts, is_sound, parse
 from jetlake.store._subject_entry cimport Entry
 from jetlake.store._subject_table_c cimport SubjectTable
 
@@ -32,6 +33,28 @@ cdef struct Remembered:
     uint32_t slot
 
 
+cdef struct Text:
+    const uint8_t* start
+    Py_ssize_t size
+
+
+cdef Text find_id(const uint8_t* block, Py_ssize_t size) noexcept:
+    """The id in a header block; of size 0 when there is none."""
+    cdef Text text = Text(NULL, 0)
+    cdef const uint8_t* end
+    cdef const uint8_t* line = <const uint8_t*>memmem(block, size, MSG_ID_LINE, MSG_ID_LINE_SIZE)
+    if line == NULL:
+        return text
+    text.start = line + MSG_ID_LINE_SIZE
+    end = <const uint8_t*>memmem(text.start, block + size - text.start, b"\r\n", 2)
+    if end == NULL:
+        end = block + size
+    while text.start < end and text.start[0] == c" ":
+        text.start += 1
+    text.size = end - text.start
+    return text
+
+
 cdef class MsgIds:
     """The ids of recent messages and their sequences, oldest first."""
 
@@ -39,9 +62,10 @@ cdef class MsgIds:
     cdef SubjectTable _table
     cdef Remembered* _ring
     cdef Py_ssize_t _capacity, _head, _count
+    cdef public bint is_loaded
 
-    def __init__(self, int64_t window_ns):
-        self._window_ns = window_ns
+    def __init__(self, int64_t window_ns, bint is_loaded=True):
+        self._window_ns, self.is_loaded = window_ns, is_loaded
         self._table = SubjectTable()
 
     def __dealloc__(self):
@@ -68,6 +92,28 @@ cdef class MsgIds:
         if self._window_ns and 0 < len(msg_id) <= ID_SIZE_MAX and not self._seq_of(<const uint8_t*>msg_id, len(msg_id)):
             if not self._add(<const uint8_t*>msg_id, len(msg_id), seq, time_ns):
                 raise MemoryError
+
+    def load(self, body, offsets, Py_ssize_t first, Py_ssize_t stop, uint64_t seed):
+        """Remember the ids of stored messages: those of a block's records first..stop-1 that are marked with one."""
+        cdef const uint8_t[::1] view = body
+        cdef uint32_t[::1] starts = offsets
+        cdef Parts parts
+        cdef Py_ssize_t position
+        cdef const uint8_t* data = &view[0] if view.shape[0] else NULL
+        cdef uint64_t size = view.shape[0]
+        cdef Text text
+        if not 0 <= first <= stop <= starts.shape[0]:
+            raise IndexError(f"records {first}..{stop} of {starts.shape[0]}")
+        for position in range(first, stop):
+            if starts[position] >= size or not data[starts[position]] & MSG_ID:
+                continue
+            if not parse(data, starts[position], size, seed, False, &parts) or not is_sound(data, starts[position],
+                                                                                           &parts, seed):
+                continue
+            text = find_id(data + parts.headers_start, parts.headers_size)
+            if self._window_ns and 0 < text.size <= ID_SIZE_MAX and not self._seq_of(text.start, text.size):
+                if not self._add(text.start, text.size, parts.seq, parts.time_ns):
+                    raise MemoryError
 
     def expire(self, int64_t now_ns):
         """Forget what is older than the window."""
@@ -122,19 +168,15 @@ cdef class MsgIds:
         cdef const uint8_t* line = <const uint8_t*>memmem(block, size, RESERVED, RESERVED_SIZE)
         if line == NULL or block + size - line < MSG_ID_LINE_SIZE or memcmp(line, MSG_ID_LINE, MSG_ID_LINE_SIZE) != 0:
             return False
-        cdef const uint8_t* text = line + MSG_ID_LINE_SIZE
-        if memmem(text, block + size - text, RESERVED, RESERVED_SIZE) != NULL:
+        cdef const uint8_t* after = line + MSG_ID_LINE_SIZE
+        if memmem(after, block + size - after, RESERVED, RESERVED_SIZE) != NULL:
             return False
         if not self._window_ns:
             return True
-        cdef const uint8_t* end = <const uint8_t*>memmem(text, block + size - text, b"\r\n", 2)
-        if end == NULL:
-            end = block + size
-        while text < end and text[0] == c" ":
-            text += 1
-        if text == end or self._seq_of(text, end - text):
+        cdef Text text = find_id(line, block + size - line)
+        if not self.is_loaded or not text.size or self._seq_of(text.start, text.size):
             return False
-        if not self._add(text, end - text, seq, now_ns):
+        if not self._add(text.start, text.size, seq, now_ns):
             raise MemoryError
         return True
 

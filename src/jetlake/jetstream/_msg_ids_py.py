@@ -6,6 +6,9 @@ from array import array
 from collections import OrderedDict
 
 from jetlake.ops import OP_MSG_ID, OP_SPECIAL, OP_WORDS
+from jetlake.store._record_py import BadRecord, decode
+from jetlake.store.format import MSG_ID
+from jetlake.wire.headers import header_value
 
 PLAIN_BLOCK = b"NATS/1.0\r\n"
 RESERVED = b"\r\nNats-"
@@ -19,8 +22,8 @@ Buffer = bytes | bytearray
 class MsgIds:
     """The ids of recent messages and their sequences, oldest first."""
 
-    def __init__(self, window_ns: int) -> None:
-        self.window_ns = window_ns
+    def __init__(self, window_ns: int, is_loaded: bool = True) -> None:
+        self.window_ns, self.is_loaded = window_ns, is_loaded
         self._ids: OrderedDict[bytes, tuple[int, int]] = OrderedDict()  # sequence and time
 
     def __len__(self) -> int:
@@ -35,6 +38,18 @@ class MsgIds:
         """Remember an id."""
         if self.window_ns and 0 < len(msg_id) <= ID_SIZE_MAX and msg_id not in self._ids:
             self._ids[msg_id] = (seq, time_ns)
+
+    def load(self, body: Buffer, offsets: array[int], first: int, stop: int, seed: int) -> None:
+        """Remember the ids of stored messages: those of a block's records first..stop-1 that are marked with one."""
+        if not 0 <= first <= stop <= len(offsets):
+            raise IndexError(f"records {first}..{stop} of {len(offsets)}")
+        for offset in offsets[first:stop]:
+            try:
+                record, _ = decode(body, offset, len(body), seed)
+            except BadRecord:
+                continue
+            if record.flags & MSG_ID:
+                self.add(header_value(record.headers, b"Nats-Msg-Id") or b"", record.seq, record.time_ns)
 
     def expire(self, now_ns: int) -> None:
         """Forget what is older than the window."""
@@ -72,10 +87,8 @@ class MsgIds:
             return False
         if not self.window_ns:
             return True
-        start = block.find(MSG_ID_LINE) + len(MSG_ID_LINE)
-        end = block.find(b"\r\n", start)
-        msg_id = block[start : end if end >= 0 else len(block)].lstrip(b" ")
-        if not msg_id or msg_id in self._ids:
+        msg_id = header_value(block, b"Nats-Msg-Id")
+        if not self.is_loaded or not msg_id or msg_id in self._ids:
             return False
         self._ids[msg_id] = (seq, now_ns)
         return True

@@ -1,7 +1,8 @@
 """The dedupe window, and which publishes of a batch can be stored without a look at their headers.
 
 `MsgIds` remembers the id of each message for a while: a second message with it is a duplicate. Time passed in never
-goes back, so the oldest ids are the first to go.
+goes back, so the oldest ids are the first to go. After a start they have to be read from the stored messages (`load`,
+block by block), which is done when the first id is asked for: until `is_loaded`, `admit` lets none pass.
 
 `admit(data, ops, first, stop, seq, now_ns, size_max)` looks at the publishes first..stop-1, which are about to be
 stored from `seq` on, and returns where it found one that needs a rule: a header of JetStream's other than an id, an id

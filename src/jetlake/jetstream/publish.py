@@ -33,6 +33,7 @@ _UNITS_NS = {
 }
 _HUGE = 2**64 - 1  # what a number that is none counts as
 _RESERVED = b"\r\nNats-"
+_EMPTY_BLOCK = b"NATS/1.0\r\n\r\n"
 
 
 class Ready(NamedTuple):
@@ -55,21 +56,21 @@ def check(stream: Stream, subject: bytes, headers: bytes, payload: bytes, now_ns
     """What to store; raises ApiError or Duplicate."""
     if stream.config.sealed:
         raise errors.STREAM_SEALED()
-    headers = strip_status(headers)
+    headers = _without_status(headers)
     if _RESERVED not in headers:
         check_sizes(stream, headers, payload)
         return Ready(headers, 0, b"", "")
     _check_counter(headers)
     _check_batch(headers)
     _check_expected_stream(stream, headers)
-    ttl = header_value(headers, b"Nats-TTL")
+    ttl = _value(headers, b"Nats-TTL")
     ttl_ns = _check_ttl(stream, ttl)
     _check_expected_seqs(stream, subject, headers)
     _check_schedule(headers)
-    if header_value(headers, b"Nats-Stream-Source") is not None:
+    if _value(headers, b"Nats-Stream-Source") is not None:
         raise errors.MESSAGE_SOURCE_HDR_NOT_ALLOWED()
-    msg_id = header_value(headers, b"Nats-Msg-Id") or b""
-    if msg_id and (seq := stream.msg_ids.find(msg_id, now_ns)):
+    msg_id = _value(headers, b"Nats-Msg-Id") or b""
+    if msg_id and (seq := stream.find_msg_id(msg_id, now_ns)):
         raise Duplicate(seq)
     _check_expected_msg_id(stream, headers)
     rollup = _check_rollup(stream, headers)
@@ -90,42 +91,42 @@ def check_sizes(stream: Stream, headers: bytes, payload: bytes) -> None:
 
 
 def _check_counter(headers: bytes) -> None:
-    if header_value(headers, b"Nats-Incr") is not None:
+    if _value(headers, b"Nats-Incr") is not None:
         raise errors.MESSAGE_INCR_DISABLED()
 
 
 def _check_batch(headers: bytes) -> None:
-    if header_value(headers, b"Nats-Batch-Id") is not None:
+    if _value(headers, b"Nats-Batch-Id") is not None:
         raise errors.ATOMIC_PUBLISH_DISABLED()
 
 
 def _check_schedule(headers: bytes) -> None:
-    if header_value(headers, b"Nats-Schedule") is not None:
+    if _value(headers, b"Nats-Schedule") is not None:
         raise errors.MESSAGE_SCHEDULES_DISABLED()
 
 
 def _check_expected_stream(stream: Stream, headers: bytes) -> None:
-    name = header_value(headers, b"Nats-Expected-Stream")
+    name = _value(headers, b"Nats-Expected-Stream")
     if name and name.decode("utf-8", "replace") != stream.config.name:
         raise errors.EXPECTED_STREAM_MISMATCH()
 
 
 def _check_expected_seqs(stream: Stream, subject: bytes, headers: bytes) -> None:
-    wanted = header_value(headers, b"Nats-Expected-Last-Subject-Sequence")
-    filter = header_value(headers, b"Nats-Expected-Last-Subject-Sequence-Subject")
+    wanted = _value(headers, b"Nats-Expected-Last-Subject-Sequence")
+    filter = _value(headers, b"Nats-Expected-Last-Subject-Sequence-Subject")
     if wanted is not None:
         found = stream.last_seq_of(decode_subject(filter or subject))
         if found != _number(wanted):
             raise errors.WRONG_LAST_SEQUENCE(found)
     elif filter is not None:
         raise errors.STREAM_EXPECTED_LAST_SEQ_PER_SUBJECT_INVALID()
-    wanted = header_value(headers, b"Nats-Expected-Last-Sequence")
+    wanted = _value(headers, b"Nats-Expected-Last-Sequence")
     if wanted is not None and stream.last_seq != _number(wanted):
         raise errors.WRONG_LAST_SEQUENCE(stream.last_seq)
 
 
 def _check_expected_msg_id(stream: Stream, headers: bytes) -> None:
-    wanted = header_value(headers, b"Nats-Expected-Last-Msg-Id")
+    wanted = _value(headers, b"Nats-Expected-Last-Msg-Id")
     if wanted:
         found = stream.last_msg_id()
         if found != wanted:
@@ -133,7 +134,7 @@ def _check_expected_msg_id(stream: Stream, headers: bytes) -> None:
 
 
 def _check_rollup(stream: Stream, headers: bytes) -> str:
-    value = header_value(headers, b"Nats-Rollup")
+    value = _value(headers, b"Nats-Rollup")
     if value is None:
         return ""
     if not stream.config.allow_rollup_hdrs or stream.config.deny_purge:
@@ -166,8 +167,7 @@ def _raise_ttl(stream: Stream, headers: bytes, ttl_ns: int) -> tuple[bytes, int]
 
 def replace_header(headers: bytes, name: bytes, value: bytes) -> bytes:
     """The block with another value in place of the first one under a name."""
-    old = header_value(headers, name)
-    assert old is not None
+    assert header_value(headers, name) is not None
     at = headers.find(b"\r\n" + name + b":") + len(name) + 3
     end = headers.find(b"\r\n", at)
     return headers[:at] + b" " + value + headers[end if end >= 0 else len(headers) :]
@@ -177,14 +177,14 @@ def parse_ttl(text: str) -> int | None:
     """A time to live in nanoseconds: Go's duration, whole seconds, or `never`; None when it is not one."""
     if text.lower() == "never":
         return NEVER_NS
-    if re.fullmatch(r"[0-9]{1,10}", text, re.ASCII):
-        ttl_ns = int(text) * SECOND_NS
+    if re.fullmatch(r"[0-9]{1,18}", text, re.ASCII):
+        ttl_ns = min(int(text) * SECOND_NS, NEVER_NS)
     else:
         found = parse_duration(text)
         if found is None:
             return None
         ttl_ns = found
-    return ttl_ns if SECOND_NS <= ttl_ns < NEVER_NS else None
+    return ttl_ns if SECOND_NS <= ttl_ns <= NEVER_NS else None
 
 
 def parse_duration(text: str) -> int | None:
@@ -197,6 +197,17 @@ def parse_duration(text: str) -> int | None:
         total += round(float(part[1]) * _UNITS_NS[part[2]])
         at = part.end()
     return total if text else None
+
+
+def _value(headers: bytes, name: bytes) -> bytes | None:
+    """The value of a header; one that is empty is not there."""
+    return header_value(headers, name) or None
+
+
+def _without_status(headers: bytes) -> bytes:
+    """The headers to store: a status goes, and with it a block that has nothing else."""
+    stripped = strip_status(headers)
+    return b"" if stripped is not headers and stripped == _EMPTY_BLOCK else stripped
 
 
 def _number(text: bytes) -> int:

@@ -27,7 +27,7 @@ from jetlake.broker.frames import ack_frames
 from jetlake.broker.subscription import Buffer, Msg, read_msg
 from jetlake.broker.transform import SubjectTransform
 from jetlake.clock import SECOND_NS
-from jetlake.errors import BadRequest, MessageNotFound, StoreClosed, StoreError, StoreFrozen
+from jetlake.errors import BadRequest, BadSubject, MessageNotFound, StoreClosed, StoreError, StoreFrozen
 from jetlake.jetstream import errors, publish
 from jetlake.jetstream.errors import ApiError
 from jetlake.jetstream.host import Timer
@@ -78,7 +78,7 @@ class Stream:
         self.consumers: dict[str, Any] = {}
         self.waiting: dict[int, Any] = {}  # consumers, by identity, that can deliver the next message at once
         self.interest: Interest | None = None  # unless limits alone say what stays
-        self.msg_ids = MsgIds(config.duplicate_window)
+        self.msg_ids = MsgIds(config.duplicate_window, is_loaded=False)
         self.problem: BaseException | None = None  # why nothing can be stored at the moment
         self._answers: list[Answer] = []
         self._committing: list[Answer] | None = None  # answers that the running commit sends
@@ -90,7 +90,6 @@ class Stream:
         self._sync: Timer | None = None
         self._expiry_ns = 0
         self._is_closed = False
-        self._recover_msg_ids()
         self._use(config)
         self._schedule_expiry()
 
@@ -115,7 +114,10 @@ class Stream:
     def last_seq_of(self, filter: str) -> int:
         """The last sequence of a subject, or of those that a filter matches; 0 when there is none."""
         queries = self.store.queries
-        return queries.last_seq(queries.filter(filter)) or 0
+        try:
+            return queries.last_seq(queries.filter(filter)) or 0
+        except BadSubject:  # which nothing has
+            return 0
 
     def last_msg_id(self) -> bytes:
         """The id of the last message; empty when it has none or is gone."""
@@ -148,14 +150,23 @@ class Stream:
             autocommit=False,
         )
 
-    def _recover_msg_ids(self) -> None:
+    def find_msg_id(self, msg_id: bytes, now_ns: int) -> int:
+        """The sequence of the message with this id; 0 when there is none in the window."""
+        if not self.msg_ids.is_loaded:
+            self._load_msg_ids(now_ns)
+        return self.msg_ids.find(msg_id, now_ns)
+
+    def _load_msg_ids(self, now_ns: int) -> None:
         """Remember the ids of the messages that are still within the window."""
-        window_ns, store = self.config.duplicate_window, self.store
-        if not window_ns or not store.catalog.table.total:
-            return
-        seq = store.seq_from_time(self.host.clock() - window_ns)
-        for message in store.messages_with_ids(seq):
-            self.msg_ids.add(header_value(message.headers, b"Nats-Msg-Id") or b"", message.seq, message.time_ns)
+        self.msg_ids.is_loaded = True
+        catalog = self.store.catalog
+        start = self.store.seq_from_time(now_ns - self.config.duplicate_window)
+        for block in catalog.blocks if self.config.duplicate_window else ():
+            if block.last_seq >= start:
+                index, body = catalog.index(block), block.read(0, block.body_size)
+                for first, last in block.live_runs(start, block.last_seq):
+                    positions = index.position_from(first), index.position_from(last + 1)
+                    self.msg_ids.load(body, index.offsets, *positions, block.seed)
 
     def _use(self, config: StreamConfig) -> None:
         """Derive from the configuration what publishing asks of it."""
@@ -261,7 +272,9 @@ class Stream:
         except publish.Duplicate as duplicate:
             return b'%d,"duplicate": true}' % duplicate.seq
         if self.interest is not None and not self.interest.wants(subject):
-            return b"%d}" % self.store.skip()
+            seq = self.store.skip()
+            self.msg_ids.add(ready.msg_id, seq, now_ns)
+            return b"%d}" % seq
         previous = self.last_seq_of(decode_subject(subject)) if self._republisher is not None else 0
         seq = self._append(subject, msg.payload, ready)
         if ready.msg_id:
@@ -409,8 +422,7 @@ class Stream:
             self.host.call_at(self.host.clock() + REOPEN_S * SECOND_NS, self._reopen)
             return
         self.problem = None
-        self.msg_ids = MsgIds(self.config.duplicate_window)
-        self._recover_msg_ids()
+        self.msg_ids = MsgIds(self.config.duplicate_window, is_loaded=False)
         self._signalled_seq = min(self._signalled_seq, self.last_seq)
         self.host.log("info", f"stream writes again name={self.name} account={self.account.name} seq={self.last_seq}")
         for consumer in list(self.consumers.values()):

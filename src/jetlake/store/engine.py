@@ -125,17 +125,6 @@ class BlockStore(Retention):
             yield message
             start = message.seq + 1
 
-    def messages_with_ids(self, start: int = 1) -> Iterator[StoredMsg]:
-        """The messages from a sequence on that were stored with `msg_id`; no other is decoded."""
-        for block in list(self.catalog.blocks):
-            if block.last_seq < start:
-                continue
-            index, body = self.catalog.index(block), block.read(0, block.body_size)
-            for position in range(index.position_from(start), index.count):
-                seq = index.seq(position)
-                if body[index.offsets[position]] & MSG_ID and block.is_live(seq):
-                    yield self.load(seq)
-
     def subject_of(self, seq: int) -> str:
         """The subject of the message at a sequence, without reading the message."""
         block = self.catalog.block_of(seq)
