@@ -44,7 +44,7 @@ class ConsumerScript:
     def api(self, subject: str, body: object = None) -> Any:
         subject, body = self.script._own(subject), self.script._own_body(body)
         answer = self.script.peer.api(subject, body)
-        self.script.note(f"{subject} {body!r:.200}", without_times(answer))
+        self.script.note(f"{subject} {body!r:.400}", without_times(answer))
         return answer
 
     def info(self, name: str = "c") -> Any:

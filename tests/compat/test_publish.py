@@ -110,10 +110,6 @@ CASES: dict[str, tuple[dict[str, Any], list[Publication]]] = {
     "max_msgs_per_subject and max_msgs, discard new": (
         {"max_msgs_per_subject": 1, "discard": "new", "max_msgs": 2}, [A, B, A, B, ("S.c", b"", {}), A],
     ),
-    "max_msgs_per_subject and max_bytes, discard new": (
-        {"max_msgs_per_subject": 1, "discard": "new", "max_bytes": 70},
-        [A, B, A, B, ("S.c", b"", {}), ("S.a", b"longer", {}), ("S.a", b"", {})],
-    ),
     "discard new per subject": (
         {"max_msgs_per_subject": 1, "discard": "new", "discard_new_per_subject": True, "allow_rollup_hdrs": True},
         [A, B, A, on("S.a", Nats_Rollup="sub"), A],

@@ -394,6 +394,14 @@ def test_an_entry_of_the_list_that_is_gone_is_left_out(world: World) -> None:
     assert [each.ack[1:] for each in world.next(batch=10)] == [(1, 1, 1), (3, 2, 0)]
 
 
+def test_a_list_of_which_nothing_is_left_is_followed_by_what_came_after(world: World) -> None:
+    world.publish(b"1")
+    world.create(deliver_policy="last_per_subject", filter_subject="s.*")
+    world.publish(b"2")
+    world.peer.request("STREAM.MSG.DELETE.S", {"seq": 1})
+    assert [each.ack[1:] for each in world.next(batch=10)] == [(2, 1, 0)]
+
+
 @pytest.mark.parametrize(
     ("config", "expected"),
     [

@@ -194,5 +194,5 @@ class ConsumerModel(RuleBasedStateMachine):
         assert all(seq > floor["stream_seq"] for seq in self.due_s)
 
 
-ConsumerModel.TestCase.settings = settings(max_examples=200, stateful_step_count=50, deadline=None)
+ConsumerModel.TestCase.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
 TestConsumerModel = ConsumerModel.TestCase

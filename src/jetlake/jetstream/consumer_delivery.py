@@ -181,10 +181,13 @@ class Delivery:
         consumer = self._consumer
         ledger, store, pending = consumer.ledger, consumer.stream.store, consumer.pending
         start_seq, last_seq, count_max, size_max = ledger.next_seq, consumer.stream.committed_seq, outlet.count_max, 0
-        if pending.last_seqs:
-            start_seq = last_seq = pending.last_seqs[0]
+        is_listed = len(pending.last_seqs) > 0
+        if is_listed:
+            start_seq = pending.last_seqs[0]
         if start_seq > last_seq:
             return -1, 0
+        if is_listed:
+            last_seq = start_seq
         filter = store.queries.filter(pending.filters)
         num_pending = consumer.num_pending()
         for size_max in (outlet.size_max, NO_LIMIT):
@@ -220,7 +223,7 @@ class Delivery:
         is_at_end = run.reason == END or not run.count
         next_seq = run.next_seq if is_at_end else max(run.seqs[-1], *run.damaged, 0) + 1
         self._note_run(outlet, run.seqs, len(run.damaged), next_seq, run.size, now_ns)
-        if not run.count and run.reason == END and not pending.last_seqs and not run.damaged:
+        if not run.count and run.reason == END and not is_listed and not run.damaged:
             return -1, 0
         return max(run.size, 1), run.count
 

@@ -79,6 +79,7 @@ class Stream:
         self.waiting: dict[int, Any] = {}  # consumers, by identity, that can deliver the next message at once
         self.interest: Interest | None = None  # unless limits alone say what stays
         self.msg_ids = MsgIds(config.duplicate_window, is_loaded=False)
+        self.skipped_ns = 0  # when a message came that nobody was interested in; counted as the stream's last
         self.problem: BaseException | None = None  # why nothing can be stored at the moment
         self._answers: list[Answer] = []
         self._committing: list[Answer] | None = None  # answers that the running commit sends
@@ -272,7 +273,7 @@ class Stream:
         except publish.Duplicate as duplicate:
             return b'%d,"duplicate": true}' % duplicate.seq
         if self.interest is not None and not self.interest.wants(subject):
-            seq = self.store.skip()
+            seq, self.skipped_ns = self.store.skip(), now_ns
             self.msg_ids.add(ready.msg_id, seq, now_ns)
             return b"%d}" % seq
         previous = self.last_seq_of(decode_subject(subject)) if self._republisher is not None else 0

@@ -54,13 +54,14 @@ def readable(subject: str) -> str:
 
 def _state(stream: Stream, with_deleted: bool, subjects: dict[str, int] | None) -> dict[str, Any]:
     state = stream.store.state() if with_deleted else stream.store.fast_state()
+    last_time_ns = max(state.last_time_ns, stream.skipped_ns)
     shown: dict[str, Any] = {
         "messages": state.msgs,
         "bytes": state.bytes,
         "first_seq": state.first_seq or int(stream.config.first_seq == 1),  # one that was asked for is shown
         "first_ts": format_time(state.first_time_ns) if state.msgs else ZERO_TIME,
         "last_seq": state.last_seq,
-        "last_ts": format_time(state.last_time_ns) if state.last_time_ns else ZERO_TIME,
+        "last_ts": format_time(last_time_ns) if last_time_ns else ZERO_TIME,
     }
     if state.num_subjects:
         shown["num_subjects"] = state.num_subjects
