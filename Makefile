@@ -1,7 +1,10 @@
 # The daily verbs. Each one first makes sure that .venv is up to date, and redoes nothing that is.
 
 PYTHON ?= python3
+comma := ,
 BIN := .venv/bin
+# Spark needs a Java: where none is installed, one comes from PyPI.
+EXTRAS := dev,spark$(if $(shell command -v java),,$(comma)java)
 KERNEL_SOURCES := $(shell find src -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 READY := .venv/.kernels-built
 
@@ -14,8 +17,8 @@ help:  ## list the targets
 
 setup: $(READY)  ## create .venv, install JetLake in it, build the Cython kernels
 
-run: $(READY)  ## take the tour of the storage engine
-	@$(BIN)/python examples/store_tour.py
+run: $(READY)  ## the whole of JetLake in one run: a server, 200,000 messages, the Spark pipeline, its results
+	@$(BIN)/python examples/pipeline.py
 
 test: lint types  ## lint, types, import rules, then all tests
 	@$(BIN)/python -m pytest -q
@@ -31,9 +34,8 @@ lint: $(READY)  ## ruff (rules and formatting) and the import rules
 types: $(READY)  ## mypy --strict
 	@$(BIN)/mypy --strict
 
-compat: $(READY)  ## drive the server with real NATS clients
-	@if [ -d tests/compat ]; then $(BIN)/python -m pytest -q tests/compat; \
-	else echo "tests/compat is not there yet: it comes with the server"; fi
+compat: $(READY)  ## drive the server with real NATS clients, beside nats-server
+	@$(BIN)/python -m pytest -q tests/compat
 
 docs: $(READY)  ## build docs/ into site/
 	@$(BIN)/mkdocs build --strict --quiet
@@ -46,7 +48,7 @@ clean:  ## remove everything that was built, .venv included
 # The kernels have a stamp of their own, so that a changed one is rebuilt without asking pip for anything.
 .venv/.installed: pyproject.toml setup.py
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
-	@JETLAKE_NO_KERNELS=1 $(BIN)/python -m pip install --quiet -e '.[dev]'
+	@JETLAKE_NO_KERNELS=1 $(BIN)/python -m pip install --quiet -e '.[$(EXTRAS)]'
 	@touch $@
 
 $(READY): .venv/.installed $(KERNEL_SOURCES)

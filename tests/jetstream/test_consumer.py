@@ -682,13 +682,33 @@ def test_prioritized_requests_are_served_by_their_number(world: World) -> None:
     assert payloads(other.take()) == [b"1", b"2"] and payloads(world.peer.take()) == [b"3"]
 
 
+def test_of_requests_that_arrive_together_the_best_is_served_first(world: World) -> None:
+    world.create(priority_policy="prioritized", priority_groups=["A"])
+    world.publish(b"1", b"2", b"3")
+    request = b'{"batch":2,"group":"A","priority":%d}'
+    subject = "$JS.API.CONSUMER.MSG.NEXT.S.c"
+    world.peer.sub("low", "8")
+    world.peer.sub("high", "9")
+    world.peer.say(frame(subject, request % 5, "low") + frame(subject, request % 1, "high"))
+    assert [(each.sid, each.payload) for each in world.peer.take()] == [("9", b"1"), ("9", b"2"), ("8", b"3")]
+
+
 # Costs
 
 
-def test_an_idle_consumer_is_not_woken_by_publishes(world: World) -> None:
-    world.create()
-    assert world.stream.waiting == {}
-    world.next(batch=1)
-    assert list(world.stream.waiting.values()) == [world.consumer()]
-    world.publish(b"1")
-    assert world.stream.waiting == {}
+def test_an_idle_consumer_is_not_woken_by_publishes(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    from jetlake.jetstream.consumer import Consumer
+
+    woken: list[str] = []
+    monkeypatch.setattr(Consumer, "stored", lambda self, first, last: woken.append(self.name))
+    for number in range(8):
+        world.create(f"c{number}", filter_subject=f"s.{number}")
+    world.create("all")
+    world.publish(b"1", subject="s.3")
+    assert woken == []
+    for name in ("all", *(f"c{number}" for number in range(7))):
+        world.next(name, batch=5)
+    world.publish(b"2", b"3", subject="s.3")
+    assert woken == ["all", "c3"]
+    world.publish(b"4", subject="s.7")
+    assert woken == ["all", "c3", "all"]

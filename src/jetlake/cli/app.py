@@ -10,9 +10,16 @@ from typing import Annotated
 import typer
 
 from jetlake import __version__
+from jetlake.cli.compact import compact
 from jetlake.cli.dump import dump
+from jetlake.cli.export import export
+from jetlake.cli.import_ import import_files
+from jetlake.cli.replay import replay
 from jetlake.cli.serve import serve
+from jetlake.cli.sql import sql
+from jetlake.cli.stats import stats
 from jetlake.cli.verify import verify
+from jetlake.cli.verify_spark import verify_spark
 
 app = typer.Typer(name="jetlake", no_args_is_help=True, add_completion=False)
 
@@ -32,6 +39,7 @@ def jetlake(
     """A JetStream server in Python whose streams are Spark tables."""
 
 
-for command in (verify, dump):
+for command in (verify, verify_spark, dump, compact, stats, sql, export, replay):
     app.command()(command)
+app.command("import")(import_files)
 app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(serve)

@@ -7,8 +7,8 @@ of all deadlines. One timer serves them all; it may fire early, and then finds n
 
 What a stream does for its consumers
     stream.consumers        by name
-    stream.waiting          those (by identity) that can deliver the next message at once; others cost nothing
-    stored(first, last)     messages were committed; only for those in `waiting`
+    stream.waiting          whom to tell of new messages: a Signals, which tells those that can deliver them at once
+    stored(first, last)     messages were committed
     purged(filter)          messages left: a purge of a filter, or (None) by age or limits
     removed(seq)            one message was deleted
     stream_reopened()       the store is another object, and may end earlier
@@ -32,10 +32,11 @@ from jetlake.jetstream.consumer_config import AckPolicy, ConsumerConfig
 from jetlake.jetstream.consumer_delivery import Delivery, Stop
 from jetlake.jetstream.consumer_events import DELETED_REASON, ConsumerEvents
 from jetlake.jetstream.consumer_info import consumer_info
-from jetlake.jetstream.consumer_keeper import Keeper, encode_meta
+from jetlake.jetstream.consumer_keeper import Keeper, Snapshot, encode_meta
 from jetlake.jetstream.consumer_ledger import Dropped, Ledger
 from jetlake.jetstream.consumer_pending import NumPending
 from jetlake.jetstream.consumer_rules import INACTIVE_DEFAULT_NS
+from jetlake.jetstream.consumer_signals import signals_of
 from jetlake.jetstream.consumer_start import choose_start
 from jetlake.jetstream.flow_control import FlowControl, RateLimit
 from jetlake.jetstream.host import Timer
@@ -90,6 +91,7 @@ class Consumer:
         self.active_ns = self.host.clock()  # of a pull consumer: when somebody wanted something from it
         self._delete_at_ns = NEVER_NS
         self._heartbeat_at_ns = NEVER_NS
+        self._signals = signals_of(stream)
         self._subs: list[Subscription] = []
         self._watch: Watch | None = None
         self._timer: Timer | None = None
@@ -128,6 +130,7 @@ class Consumer:
     def open(self, keeper: Keeper | None) -> None:
         """Listen to acks and requests. Nothing is delivered before `release`."""
         self.keeper = keeper
+        self._signals.add(self)
         stream, name, account = self.stream.name, self.name, self.account
         domain, hash = self.host.options.jetstream.domain or "_", account_hash(account.name)
         self._subscribe(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}", self._take_request)
@@ -164,7 +167,7 @@ class Consumer:
             self.account.unwatch(self._watch)
         if self._timer is not None:
             self._timer.cancel()
-        self.stream.waiting.pop(id(self), None)
+        self._signals.remove(self)
 
     def _subscribe(self, subject: str, handler: Callable[[Msg], None]) -> None:
         self._subs.append(self.account.subscribe(encode_subject(subject), handler))
@@ -248,7 +251,10 @@ class Consumer:
 
     def _take_request(self, msg: Msg) -> None:
         consumer_requests.take(self, msg)
-        self._settle()
+        if self.config.priority_groups:
+            self._settle_soon()  # of requests that arrive together, not the first but the best is served first
+        else:
+            self._settle()
 
     def take_next(self, reply: bytes, payload: bytes) -> None:
         """An ack that asks for the next message."""
@@ -401,10 +407,7 @@ class Consumer:
             self._sweep()
             if not self.ledger.is_full:
                 self._settle_soon()
-        if stop is Stop.END:
-            self.stream.waiting[id(self)] = self
-        else:
-            self.stream.waiting.pop(id(self), None)
+        self._signals.set_waiting(self, stop is Stop.END)
         self._arm()
 
     def _settle_soon(self) -> None:
@@ -487,9 +490,10 @@ class Consumer:
 
     # Keeping
 
-    def snapshot(self) -> tuple[ConsumerState, bytes]:
+    def snapshot(self) -> Snapshot:
         """What the file is to say."""
-        return self.ledger.state(), encode_meta(self.name, self.created_ns, self.config)
+        meta = encode_meta(self.name, self.created_ns, self.config)
+        return Snapshot(self.ledger.snapshot(), meta, len(self.ledger.pending))
 
     def _changed(self) -> None:
         if self.keeper is not None:
@@ -541,6 +545,7 @@ class Consumer:
             self._move_outlet(old)
         if set(config.filters) != set(old.filters):
             self.pending.use_filters(config.filters)
+            self._signals.add(self)
             if self.stream.interest is not None:
                 self.stream.interest.filters_changed(self)
         if config.inactive_threshold != old.inactive_threshold:

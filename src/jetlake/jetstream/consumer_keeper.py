@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 LAZY_NS = SECOND_NS
 RETRY_NS = 2 * SECOND_NS
+_SMALL_COUNT = 256  # pending messages that are written at once, where nobody else is waiting for the disk
 
 Callback = Callable[[], None]
 
@@ -90,17 +91,27 @@ def _decode(path: str, data: bytes) -> Kept:
     return Kept(fields.name, fields.created_ns, config, state, path)
 
 
+class Snapshot(NamedTuple):
+    """What a file is to say."""
+
+    build: Callable[[], ConsumerState]
+    meta: bytes
+    pending_count: int
+
+
 class _Write:
     """One commit: a new file in place of the old one, or no file."""
 
-    def __init__(self, files: Files, path: str, state: ConsumerState | None, meta: bytes, sync: bool) -> None:
-        self._files, self._path, self._state, self._meta, self._sync = files, path, state, meta, sync
+    def __init__(self, files: Files, path: str, snapshot: Snapshot | None, sync: bool) -> None:
+        self._files, self._path, self._snapshot, self._sync = files, path, snapshot, sync
+        self.is_small = snapshot is None or snapshot.pending_count <= _SMALL_COUNT
 
     def run(self) -> None:
         directory = self._path.rpartition("/")[0]
-        if self._state is not None:
+        if self._snapshot is not None:
             self._files.make_dirs(directory)
-            atomic_write(self._files, self._path, [encode_state(self._state, self._meta)], durable=self._sync)
+            data = encode_state(self._snapshot.build(), self._snapshot.meta)
+            atomic_write(self._files, self._path, [data], durable=self._sync)
         elif self._files.exists(self._path):
             self._files.remove(self._path)
             if self._sync:
@@ -119,7 +130,7 @@ class Keeper:
         directory: str,
         name: str,
         created_ns: int,
-        snapshot: Callable[[], tuple[ConsumerState, bytes]],
+        snapshot: Callable[[], Snapshot],
     ) -> None:
         self._host, self._files, self._snapshot, self._name = host, files, snapshot, name
         self.path = f"{directory}/{consumer_file_name(name)}.{created_ns:x}"
@@ -162,10 +173,7 @@ class Keeper:
         if not self.is_dirty:
             return None
         self.is_dirty, self._is_running = False, True
-        if self._is_deleted:
-            return _Write(self._files, self.path, None, b"", self._sync)
-        state, meta = self._snapshot()
-        return _Write(self._files, self.path, state, meta, self._sync)
+        return _Write(self._files, self.path, None if self._is_deleted else self._snapshot(), self._sync)
 
     def complete_commit(self, commit: Any) -> None:
         self._is_running = False

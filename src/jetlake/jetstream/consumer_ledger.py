@@ -16,7 +16,7 @@ longer pending, but it does not move the floor, and its redelivery count stays f
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from jetlake.jetstream.ack_pending import TIME_MAX_NS, AckPending
@@ -274,17 +274,25 @@ class Ledger:
 
     # Keeping it
 
-    def state(self) -> ConsumerState:
-        """All of it, to be stored."""
-        pending = {seq: Pending(consumer_seq, time_ns) for seq, consumer_seq, time_ns in self.pending.entries()}
-        return ConsumerState(
+    def snapshot(self) -> Callable[[], ConsumerState]:
+        """All of it as it is now, to be put together later, perhaps in another thread."""
+        entries, redelivered = self.pending.entries(), dict(self.redelivered)
+        positions = (
             self.delivered_consumer_seq,
             self.delivered_stream_seq,
             self.floor_consumer_seq,
             self.floor_stream_seq,
-            pending,
-            dict(self.redelivered),
         )
+
+        def build() -> ConsumerState:
+            pending = {seq: Pending(consumer_seq, time_ns) for seq, consumer_seq, time_ns in entries}
+            return ConsumerState(*positions, pending, redelivered)
+
+        return build
+
+    def state(self) -> ConsumerState:
+        """All of it, to be stored."""
+        return self.snapshot()()
 
     def restore(self, state: ConsumerState, last_seq: int) -> None:
         """Take what was stored; what lies beyond the end of the stream is forgotten."""

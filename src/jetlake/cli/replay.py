@@ -1,0 +1,37 @@
+"""`jetlake replay SOURCE TARGET`: a stream, or a part of it, into another subject space."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from jetlake.cli.spark_job import Account, Master, More, Remote, Source, Stream, Where, job_options, spark_session
+from jetlake.cli.terminal import AsJson
+
+
+def replay(
+    source: Source,
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="A store directory, or nats://host:port.")],
+    stream: Stream = "",
+    into: Annotated[str, typer.Option("--into", help="The stream to write to.")] = "",
+    to: Annotated[str, typer.Option("--to", help="The new subject; {subject} is the old one.")] = "replay.{subject}",
+    account: Account = "",
+    where: Where = "",
+    rate: Annotated[float, typer.Option(help="Messages a second, into a live server; 0 for no limit.")] = 0,
+    option: More = None,
+    target_option: Annotated[
+        list[str] | None, typer.Option("--target-option", metavar="NAME=VALUE", help="An option for the target.")
+    ] = None,
+    master: Master = "",
+    remote: Remote = "",
+    as_json: AsJson = False,
+) -> None:
+    """Publish the messages of a stream again, in order, under other subjects."""
+    with spark_session(master, remote) as spark:
+        from jetlake.spark.jobs.replay import replay as run
+
+        reading = job_options(source, stream, account, option)
+        count = run(spark, reading, job_options(target, into, "", target_option), where=where, to=to, rate=rate)
+        typer.echo(msgspec.json.encode({"messages": count}) if as_json else f"{count:,} messages replayed")

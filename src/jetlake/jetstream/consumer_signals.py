@@ -1,0 +1,109 @@
+"""Which consumers are to hear of new messages: only those that wait, and whose filters match one of them.
+
+A stream tells its consumers of every commit. Here that costs by the messages in it: the subjects among them are looked
+up, once each, in an index of filters. Consumers that have nothing to do with them cost nothing, however many there are.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from jetlake.broker.sublist import Sublist
+from jetlake.store.engine import BlockStore
+from jetlake.subjects import encode_subject
+
+if TYPE_CHECKING:
+    from jetlake.jetstream.consumer import Consumer
+    from jetlake.jetstream.stream import Stream
+
+_FEW = 4  # so many waiting consumers are asked themselves
+
+
+class _Entry:
+    """One filter of a consumer."""
+
+    __slots__ = ("consumer", "subject")
+    queue = None
+
+    def __init__(self, consumer: Consumer, subject: str) -> None:
+        self.consumer, self.subject = consumer, encode_subject(subject)
+
+
+class Signals:
+    """The consumers of one stream, by what they want. It takes their place in `stream.waiting`."""
+
+    def __init__(self, stream: Stream) -> None:
+        self._stream = stream
+        self._filters: Sublist[_Entry] = Sublist()
+        self._entries: dict[int, list[_Entry]] = {}
+        self._unfiltered: dict[int, Consumer] = {}  # those that wait
+        self._filtered: dict[int, Consumer] = {}
+        stream.waiting[id(self)] = self
+
+    def add(self, consumer: Consumer) -> None:
+        """Take in a consumer, or its new filters."""
+        self.remove(consumer)
+        entries = self._entries[id(consumer)] = [_Entry(consumer, subject) for subject in consumer.config.filters]
+        for entry in entries:
+            self._filters.insert(entry)
+
+    def remove(self, consumer: Consumer) -> None:
+        """A consumer goes."""
+        for entry in self._entries.pop(id(consumer), ()):
+            self._filters.remove(entry)
+        self.set_waiting(consumer, False)
+
+    def set_waiting(self, consumer: Consumer, is_waiting: bool) -> None:
+        """Whether a consumer could deliver a new message at once."""
+        waiting = self._filtered if self._entries.get(id(consumer)) else self._unfiltered
+        if is_waiting:
+            waiting[id(consumer)] = consumer
+        else:
+            self._filtered.pop(id(consumer), None)
+            self._unfiltered.pop(id(consumer), None)
+
+    def is_waiting(self, consumer: Consumer) -> bool:
+        return id(consumer) in self._filtered or id(consumer) in self._unfiltered
+
+    def stored(self, first_seq: int, last_seq: int) -> None:
+        """Messages were committed."""
+        for consumer in list(self._unfiltered.values()):
+            consumer.stored(first_seq, last_seq)
+        if len(self._filtered) <= _FEW:
+            wanted = list(self._filtered.values())
+        else:
+            wanted = self._wanting(subjects_between(self._stream.store, first_seq, last_seq))
+        for consumer in wanted:
+            consumer.stored(first_seq, last_seq)
+
+    def _wanting(self, subjects: set[bytes]) -> list[Consumer]:
+        """The waiting consumers that want one of some subjects."""
+        found: dict[int, Consumer] = {}
+        for subject in subjects:
+            for entry in self._filters.match(subject).plain:
+                if id(entry.consumer) in self._filtered:
+                    found[id(entry.consumer)] = entry.consumer
+        return list(found.values())
+
+
+def signals_of(stream: Stream) -> Signals:
+    """The signals of a stream; there is one for all its consumers."""
+    for each in stream.waiting.values():
+        assert isinstance(each, Signals)
+        return each
+    return Signals(stream)
+
+
+def subjects_between(store: BlockStore, first_seq: int, last_seq: int) -> set[bytes]:
+    """The subjects of the messages first..last, those that were removed meanwhile perhaps included."""
+    found: set[bytes] = set()
+    for block in store.catalog.blocks_from(first_seq):
+        if block.first_seq > last_seq:
+            break
+        index = store.catalog.index(block)
+        start, stop = index.position_from(first_seq), index.position_from(last_seq + 1)
+        for slot in set(index.ids[start:stop]):
+            with suppress(LookupError):  # the only message of its subject, and removed already
+                found.add(index.table.subject(slot))
+    return found

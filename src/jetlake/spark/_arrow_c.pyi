@@ -1,0 +1,1 @@
+from jetlake.spark._arrow_py import *

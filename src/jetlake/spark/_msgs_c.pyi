@@ -1,0 +1,1 @@
+from jetlake.spark._msgs_py import *

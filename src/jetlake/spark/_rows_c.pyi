@@ -1,0 +1,1 @@
+from jetlake.spark._rows_py import *

@@ -1,0 +1,48 @@
+"""DataFrames of streams: the data source with a condition that also rules out blocks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from jetlake.spark.source import JetStreamSource
+from jetlake.spark.where import pruning
+
+
+def read(spark: SparkSession, where: str = "", schema: str = "", **options: Any) -> DataFrame:
+    """A stream as a table. `where` is applied by Spark, and as far as possible by reading less (see `where.py`).
+
+    Options have the names of the data source's: read(spark, path="/data", stream="ORDERS", startSeq=100).
+    """
+    given = _texts(options)
+    if where:
+        tokens = given.get("subject_tokens", given.get("subjectTokens", ""))
+        zone = spark.conf.get("spark.sql.session.timeZone") or "UTC"
+        known = {name.lower().replace("_", "") for name in given}
+        for name, value in pruning(where, tokens, zone).items():
+            if name.lower() not in known:  # what was given is exact, and the condition is applied anyway
+                given[name] = value
+    reader = spark.read.format(_registered(spark)).options(**given)
+    frame = (reader.schema(schema) if schema else reader).load()
+    return frame.where(where) if where else frame
+
+
+def read_stream(spark: SparkSession, schema: str = "", **options: Any) -> DataFrame:
+    """A stream as a table that goes on."""
+    reader = spark.readStream.format(_registered(spark)).options(**_texts(options))
+    return (reader.schema(schema) if schema else reader).load()
+
+
+def _texts(options: dict[str, Any]) -> dict[str, str]:
+    texts = {}
+    for name, value in options.items():
+        if value is not None:
+            texts[name] = str(value).lower() if isinstance(value, bool) else str(value)
+    return texts
+
+
+def _registered(spark: SparkSession) -> str:
+    """Spark finds the source by itself where JetLake is installed; it does no harm to tell it again."""
+    spark.dataSource.register(JetStreamSource)
+    return JetStreamSource.name()

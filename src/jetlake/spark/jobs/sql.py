@@ -1,0 +1,28 @@
+"""SQL over streams: every stream is a table of its own name."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, SparkSession
+
+from jetlake.spark.frames import read
+from jetlake.spark.options import parse_options
+from jetlake.spark.origin import open_origin
+
+
+def register(spark: SparkSession, options: dict[str, str]) -> list[str]:
+    """Make each stream that the options mean a temporary view; their names."""
+    origin = open_origin(parse_options({"stream": "*", **options}))
+    try:
+        origin.refresh()
+        names = origin.streams()
+    finally:
+        origin.close()
+    for name in names:
+        read(spark, **{**options, "stream": name}).createOrReplaceTempView(f"`{name}`")
+    return names
+
+
+def sql(spark: SparkSession, options: dict[str, str], query: str) -> DataFrame:
+    """The answer to a query."""
+    register(spark, options)
+    return spark.sql(query)

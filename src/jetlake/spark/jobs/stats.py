@@ -1,0 +1,51 @@
+"""What is in a stream: messages, bytes and rates, by subject token and by time."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from jetlake.spark.frames import read
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+class Stats(NamedTuple):
+    """Two tables: by group of subjects, and by time."""
+
+    groups: DataFrame
+    times: DataFrame
+
+
+def stats(
+    spark: SparkSession, options: dict[str, str], *, where: str = "", depth: int = 1, bucket: str = "1h"
+) -> Stats:
+    """Count messages by the first tokens of their subjects (or by `subject_tokens`), and by buckets of time."""
+    names = [part[1:-1].rstrip(">") for part in options.get("subject_tokens", "").split(".") if part.startswith("{")]
+    columns = ["stream", "seq", "subject", "time", "time_ns", "size", *names]
+    frame = read(spark, where, columns=",".join(columns), **options)
+    by = [F.col(name) for name in names] or [F.substring_index("subject", ".", depth).alias("subjects")]
+    length_s = F.unix_timestamp(F.max("time")) - F.unix_timestamp(F.min("time"))
+    groups = frame.groupBy("stream", *by).agg(
+        F.count("*").alias("messages"),
+        F.sum("size").alias("bytes"),
+        F.round(F.avg("size"), 1).alias("average_size"),
+        F.max("size").alias("largest"),
+        F.min("time").alias("first"),
+        F.max("time").alias("last"),
+        F.round(F.count("*") / F.greatest(length_s, F.lit(1)), 2).alias("messages_per_s"),
+    )
+    window = F.window("time", _interval(bucket))
+    times = (
+        frame.groupBy("stream", window.alias("bucket"))
+        .agg(F.count("*").alias("messages"), F.sum("size").alias("bytes"))
+        .select("stream", F.col("bucket.start").alias("time"), "messages", "bytes")
+    )
+    return Stats(groups.orderBy("stream", F.desc("messages")), times.orderBy("stream", "time"))
+
+
+def _interval(text: str) -> str:
+    """15m as Spark says it: 15 minutes."""
+    return f"{text[:-1]} {_UNITS[text[-1]]}" if text[-1:] in _UNITS and text[:-1].isdigit() else text

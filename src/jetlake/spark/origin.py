@@ -1,0 +1,107 @@
+"""Where a read takes its messages from: what a directory (`path_origin.py`) and a live server (`url_origin.py`) share.
+
+An origin lives in Spark's planner and remembers what it has seen of its streams. What it plans is carried to executors
+in partitions, which hold everything that reading them needs but secrets: those stay in files that the options name.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from jetlake.spark.blocks import Losses, Piece
+from jetlake.spark.options import Options
+from jetlake.spark.schema import RowBuilder
+
+
+class StreamPartition(InputPartition):
+    """What one task reads: messages of one stream between two sequences."""
+
+    def __init__(self, stream: str, first_seq: int, last_seq: int, pieces: Sequence[Piece] = ()) -> None:
+        super().__init__((stream, first_seq, last_seq))
+        self.stream, self.first_seq, self.last_seq, self.pieces = stream, first_seq, last_seq, list(pieces)
+
+
+class Bounds(NamedTuple):
+    """The sequences that a stream has: the first live one, and the last that was used."""
+
+    first_seq: int
+    last_seq: int
+
+
+class Origin(ABC):
+    """Streams to read from."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+
+    @abstractmethod
+    def streams(self) -> list[str]:
+        """The names of the streams that the options mean."""
+
+    @abstractmethod
+    def refresh(self) -> None:
+        """Look at the streams as they are now; everything below answers from that look."""
+
+    @abstractmethod
+    def sample(self, count: int) -> list[bytes]:
+        """Some payloads of the messages that are wanted."""
+
+    @abstractmethod
+    def plan(self) -> list[StreamPartition]:
+        """Everything wanted, shared out to tasks."""
+
+    @abstractmethod
+    def plan_range(self, stream: str, first_seq: int, last_seq: int) -> StreamPartition:
+        """What one task reads of a range of sequences."""
+
+    @abstractmethod
+    def read(self, partition: StreamPartition, builder: RowBuilder) -> Iterator[pa.RecordBatch]:
+        """The messages of a partition, in order. Runs in an executor."""
+
+    @abstractmethod
+    def bounds(self, stream: str) -> Bounds:
+        """Which sequences a stream has."""
+
+    @abstractmethod
+    def seq_at(self, stream: str, time_ns: int) -> int:
+        """The first sequence stored at or after a time; the next one to be used when there is none."""
+
+    @abstractmethod
+    def identity(self, stream: str, seq: int) -> str:
+        """What tells the stream that has this sequence from another of the same name; "" when nothing does."""
+
+    @abstractmethod
+    def limit(self, stream: str, start_seq: int, rows_max: int | None, size_max: int | None) -> int:
+        """The last sequence of a micro-batch that begins at one."""
+
+    @abstractmethod
+    def count(self, stream: str, first_seq: int, last_seq: int) -> int | None:
+        """How many live messages lie between two sequences; None when that cannot be known."""
+
+    @abstractmethod
+    def report_lost(self, stream: str, first_seq: int, last_seq: int) -> int:
+        """Tell what damage took of a range, or fail, as the options say; how many messages."""
+
+    def close(self) -> None:  # noqa: B027  not all have something to give back
+        """Give back what is held."""
+
+    def losses(self, stream: str) -> Losses:
+        """What the options say about messages that cannot be read."""
+        options = self.options
+        return Losses(stream, fail_on_gap=options.on_gap == "fail", fail_on_damage=options.on_damage == "fail")
+
+
+def open_origin(options: Options) -> Origin:
+    """The directory or the server that the options name."""
+    if options.url:
+        from jetlake.spark.url_origin import UrlOrigin
+
+        return UrlOrigin(options)
+    from jetlake.spark.path_origin import PathOrigin
+
+    return PathOrigin(options)

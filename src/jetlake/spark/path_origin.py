@@ -1,0 +1,116 @@
+"""Streams in a directory, at rest or while a server writes to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from jetlake.spark.blocks import PieceReader
+from jetlake.spark.errors import NoStream
+from jetlake.spark.locate import find_streams
+from jetlake.spark.options import Options
+from jetlake.spark.origin import Bounds, Origin, StreamPartition
+from jetlake.spark.plan import first_seq_at, last_within, nth_live, partitions, plan
+from jetlake.spark.schema import RowBuilder
+from jetlake.store.catalog import Catalog
+from jetlake.store.sequence_set import SequenceSet
+from jetlake.store.view import StreamView
+
+
+class PathOrigin(Origin):
+    """Streams by their blocks."""
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self._views: dict[str, StreamView] = {}
+
+    def streams(self) -> list[str]:
+        return list(self._views)
+
+    def refresh(self) -> None:
+        options = self.options
+        found = find_streams(options.path, options.stream, options.account)
+        for name, directory in found:
+            if name not in self._views:
+                self._views[name] = StreamView(directory, keys=options.keys, sync=True)
+        self._views = {stream.name: self._views[stream.name] for stream in found}
+        for name, view in self._views.items():
+            try:
+                view.refresh()
+            except FileNotFoundError:
+                raise NoStream(f"{view.directory}: stream {name} was deleted") from None
+
+    def _catalog(self, stream: str) -> Catalog:
+        return self._views[stream].catalog
+
+    def sample(self, count: int) -> list[bytes]:
+        self.refresh()
+        payloads: list[bytes] = []
+        for name, view in self._views.items():
+            pieces = plan(view, self.options.selection, self.options.partition_size).pieces
+            reader = PieceReader(["payload"], self.options.selection, self.losses(name), self.options.keys)
+            for piece in pieces:
+                for _, columns in reader.read(piece):
+                    payloads += columns["payload"].slice(0, count - len(payloads)).to_pylist()
+                    if len(payloads) >= count:
+                        return payloads
+        return payloads
+
+    def plan(self) -> list[StreamPartition]:
+        self.refresh()
+        tasks = []
+        for name, view in self._views.items():
+            found = plan(view, self.options.selection, self.options.partition_size)
+            self.losses(name).damaged(found.damaged, view.directory)
+            for pieces in partitions(found.pieces, self.options.partition_size):
+                tasks.append(StreamPartition(name, pieces[0].first_seq, pieces[-1].last_seq, pieces))
+        return tasks
+
+    def plan_range(self, stream: str, first_seq: int, last_seq: int) -> StreamPartition:
+        selection = self.options.selection._replace(first_seq=first_seq, last_seq=last_seq)
+        pieces = plan(self._views[stream], selection, self.options.partition_size).pieces
+        return StreamPartition(stream, first_seq, last_seq, pieces)
+
+    def read(self, partition: StreamPartition, builder: RowBuilder) -> Iterator[pa.RecordBatch]:
+        reader = PieceReader(
+            builder.base_names,
+            self.options.selection,
+            self.losses(partition.stream),
+            self.options.keys,
+            headers_type=builder.headers_type,
+        )
+        for piece in partition.pieces:
+            for rows, columns in reader.read(piece):
+                yield builder.build(partition.stream, rows, columns)
+
+    def bounds(self, stream: str) -> Bounds:
+        catalog = self._catalog(stream)
+        return Bounds(catalog.first_seq, catalog.last_seq)
+
+    def seq_at(self, stream: str, time_ns: int) -> int:
+        return first_seq_at(self._catalog(stream), time_ns)
+
+    def identity(self, stream: str, seq: int) -> str:
+        """The hash seed of the block that holds the sequence: rewriting keeps it, a new stream has others."""
+        block = self._catalog(stream).block_of(seq)
+        return "" if block is None else f"{block.seed:016x}"
+
+    def limit(self, stream: str, start_seq: int, rows_max: int | None, size_max: int | None) -> int:
+        catalog = self._catalog(stream)
+        ends = [catalog.last_seq]
+        if rows_max is not None:
+            ends.append(nth_live(catalog, start_seq, rows_max))
+        if size_max is not None:
+            ends.append(last_within(catalog, start_seq, size_max))
+        return min(ends)
+
+    def count(self, stream: str, first_seq: int, last_seq: int) -> int | None:
+        blocks = self._catalog(stream).blocks_from(first_seq)
+        runs = (run for block in blocks for run in block.live_runs(first_seq, last_seq))
+        return sum(last - first + 1 for first, last in runs)
+
+    def report_lost(self, stream: str, first_seq: int, last_seq: int) -> int:
+        lost = SequenceSet(self._catalog(stream).lost.ranges_between(first_seq, last_seq))
+        self.losses(stream).damaged(lost, self._views[stream].directory)
+        return lost.count

@@ -1,0 +1,159 @@
+"""Payloads as text or as typed columns from JSON: the option `payload`.
+
+JSON is read by pyarrow, a whole batch at a time. Where a batch does not go through as it is, payloads that are not JSON
+objects are set aside, and the rest is halved until the ones that do not fit the types are found. So a message is either
+read as pyarrow reads it, or is malformed: its columns are NULL, and its bytes stand in `_malformed`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+import pyarrow as pa
+import pyarrow.json
+
+from jetlake.spark.errors import BadOption
+
+SAMPLE_COUNT = 1_000
+_PARSE_BLOCK_MIN = 1 << 20
+
+
+class Parsed(NamedTuple):
+    """Typed columns, and which rows are malformed."""
+
+    columns: list[pa.Array]
+    malformed: list[int]
+
+
+def read_text(payloads: pa.Array) -> Parsed:
+    """Payloads as strings."""
+    texts = payloads.view(pa.string())
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        bad = [row for row, payload in enumerate(payloads.to_pylist()) if not _is_text(payload)]
+        mask = pa.array(_flags(len(payloads), bad))
+        return Parsed([pa.compute.if_else(mask, None, payloads).cast(pa.string())], bad)
+    return Parsed([texts], [])
+
+
+def read_json(payloads: pa.Array, schema: pa.Schema) -> Parsed:
+    """Payloads as the columns of a schema."""
+    rows = payloads.to_pylist()
+    if not len(schema):
+        return Parsed([], [row for row, payload in enumerate(rows) if not _is_object(payload)])
+    table = _parse(rows, schema) if all(map(_is_object, rows)) else None
+    if table is not None:
+        return Parsed(_columns(table, schema), [])
+    good = [row for row, payload in enumerate(rows) if _is_object(payload)]
+    tables, kept = list[pa.Table](), list[int]()
+    for start, stop in _parsable(rows, good, schema, tables):
+        kept += good[start:stop]
+    columns = _columns(pa.concat_tables(tables), schema) if tables else _columns(schema.empty_table(), schema)
+    place = {row: number for number, row in enumerate(kept)}
+    taken = pa.array([place.get(row) for row in range(len(rows))], pa.int64())
+    return Parsed([column.take(taken) for column in columns], [row for row in range(len(rows)) if row not in place])
+
+
+def infer_schema(payloads: list[bytes]) -> pa.Schema:
+    """The fields of a sample, each with the one type that all its values have."""
+    rows = [payload for payload in payloads if _is_object(payload)]
+    if not rows:
+        raise BadOption("payload=json: no JSON object to infer columns from; give payloadSchema")
+    try:
+        schema = pa.json.read_json(pa.py_buffer(b"\n".join(rows)), read_options=_block_of(rows)).schema
+    except pa.ArrowInvalid as error:
+        raise BadOption(f"payload=json: no columns fit the first messages ({error}); give payloadSchema") from None
+    return pa.schema([pa.field(field.name, _settled(field.type)) for field in schema])
+
+
+def ddl_type(kind: pa.DataType) -> str:
+    """A type as Spark's DDL spells it."""
+    if pa.types.is_struct(kind):
+        inner = ", ".join(f"`{kind.field(i).name}`: {ddl_type(kind.field(i).type)}" for i in range(kind.num_fields))
+        return f"STRUCT<{inner}>"
+    if pa.types.is_list(kind):
+        return f"ARRAY<{ddl_type(kind.value_type)}>"
+    return {"int64": "BIGINT", "double": "DOUBLE", "bool": "BOOLEAN"}.get(str(kind), "STRING")
+
+
+def _settled(kind: pa.DataType) -> pa.DataType:
+    """An inferred type, without guesses: text that looks like a time is still text, and what is always null is text."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(kind.field(i).name, _settled(kind.field(i).type)) for i in range(kind.num_fields)])
+    if pa.types.is_list(kind):
+        return pa.list_(_settled(kind.value_type))
+    return pa.string() if pa.types.is_timestamp(kind) or pa.types.is_null(kind) else kind
+
+
+def _parsable(rows: list[bytes], good: list[int], schema: pa.Schema, tables: list[pa.Table]) -> list[tuple[int, int]]:
+    """Ranges of `good` that fit the schema; their tables are appended in the same order."""
+    ranges, pending = [], [(0, len(good))]
+    while pending:
+        start, stop = pending.pop()
+        if start == stop:
+            continue
+        table = _parse([rows[row] for row in good[start:stop]], schema)
+        if table is not None:
+            tables.append(table)
+            ranges.append((start, stop))
+        elif stop - start > 1:
+            middle = (start + stop) // 2
+            pending += [(middle, stop), (start, middle)]
+    return ranges
+
+
+def _parse(rows: list[bytes], schema: pa.Schema) -> pa.Table | None:
+    if not rows:
+        return schema.empty_table()
+    options = pa.json.ParseOptions(
+        explicit_schema=_readable(schema), unexpected_field_behavior="ignore", newlines_in_values=True
+    )
+    try:
+        table = pa.json.read_json(pa.py_buffer(b"\n".join(rows)), read_options=_block_of(rows), parse_options=options)
+    except pa.ArrowInvalid:
+        return None
+    return table if len(table) == len(rows) else None
+
+
+def _readable(schema: pa.Schema) -> pa.Schema:
+    """The same with times in place of dates, which pyarrow does not read from text."""
+    dates = {pa.date32(): pa.timestamp("s")}
+    return pa.schema([pa.field(field.name, dates.get(field.type, field.type)) for field in schema])
+
+
+def _columns(table: pa.Table, schema: pa.Schema) -> list[pa.Array]:
+    return [_combined(table.column(field.name).cast(field.type)) for field in schema]
+
+
+def _combined(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+
+
+def _block_of(rows: list[bytes]) -> pa.json.ReadOptions:
+    """One block for all rows, so that none is cut in two."""
+    return pa.json.ReadOptions(use_threads=False, block_size=max(sum(map(len, rows)) + len(rows) + 1, _PARSE_BLOCK_MIN))
+
+
+def _is_object(payload: bytes) -> bool:
+    try:
+        msgspec.json.decode(payload, type=dict[str, msgspec.Raw])
+    except msgspec.DecodeError:
+        return False
+    return True
+
+
+def _is_text(payload: bytes) -> bool:
+    try:
+        payload.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _flags(count: int, places: list[int]) -> list[bool]:
+    flags = [False] * count
+    for place in places:
+        flags[place] = True
+    return flags

@@ -1,0 +1,127 @@
+"""Which pieces of which blocks hold the messages that are wanted, and how they are shared out.
+
+Blocks are ruled out by what their sidecars say of sequences, times and subjects, before a byte of them is read; the
+decoder then filters exactly. A partition is about as large as the option `partitionSize` says: several small blocks,
+one block, or a part of one.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from jetlake.spark.blocks import Piece, Selection
+from jetlake.store.block import BlockIndex, MsgBlock
+from jetlake.store.catalog import Catalog
+from jetlake.store.queries import Queries
+from jetlake.store.sequence_set import SequenceSet
+from jetlake.store.subject_table import SubjectFilter
+from jetlake.store.view import StreamView
+
+PARTITION_SIZE_DEFAULT = 32 * 1024 * 1024
+
+
+class Plan(NamedTuple):
+    """The pieces of a stream to be read, and what is known to be missing from it."""
+
+    pieces: list[Piece]
+    damaged: SequenceSet
+
+
+def plan(view: StreamView, selection: Selection, size_max: int = PARTITION_SIZE_DEFAULT) -> Plan:
+    """Pieces of at most about a size, oldest first, that cover everything wanted."""
+    catalog = view.catalog
+    first, last = max(selection.first_seq, catalog.first_seq), min(selection.last_seq, catalog.last_seq)
+    pieces: list[Piece] = []
+    matcher = SubjectFilter(selection.filters)
+    for block in catalog.blocks_from(first):
+        if block.first_seq > last:
+            break
+        if _can_match(view, block, selection, matcher):
+            pieces += _cut_block(catalog, block, max(first, block.first_seq), min(last, block.last_seq), size_max)
+    return Plan(pieces, SequenceSet(catalog.lost.ranges_between(selection.first_seq, selection.last_seq)))
+
+
+def partitions(pieces: list[Piece], size_max: int = PARTITION_SIZE_DEFAULT) -> list[list[Piece]]:
+    """Pieces in rows of at most about a size."""
+    rows: list[list[Piece]] = []
+    room = 0
+    for piece in pieces:
+        size = piece.end - piece.start
+        if not rows or size > room:
+            rows.append([])
+            room = size_max
+        rows[-1].append(piece)
+        room -= size
+    return rows
+
+
+def first_seq_at(catalog: Catalog, time_ns: int) -> int:
+    """The first sequence stored at or after a time; the next one to be used when there is none."""
+    return Queries(catalog).seq_from_time(time_ns)
+
+
+def nth_live(catalog: Catalog, start: int, count: int) -> int:
+    """The sequence of the `count`-th live message at or after `start`, or the last of the stream."""
+    for block in catalog.blocks_from(start):
+        for first, last in block.live_runs(start, block.last_seq):
+            if count <= last - first + 1:
+                return first + count - 1
+            count -= last - first + 1
+    return catalog.last_seq
+
+
+def last_within(catalog: Catalog, start: int, size_max: int) -> int:
+    """The last sequence such that the records from `start` to it take at most so many bytes; at least one message."""
+    first = catalog.next_live(start)
+    if first is None:
+        return catalog.last_seq
+    for block in catalog.blocks_from(first):
+        index = catalog.index(block)
+        position = index.position_from(first)
+        if position == index.count:
+            continue
+        rest = block.body_size - index.offsets[position]
+        if rest <= size_max:
+            size_max -= rest
+            continue
+        fits = _fitting(index, block, position, index.count, size_max)
+        return max(index.seq(fits - 1) if fits > position else block.first_seq - 1, first)
+    return catalog.last_seq
+
+
+def _fitting(index: BlockIndex, block: MsgBlock, position: int, stop: int, size_max: int) -> int:
+    """The position after the last message that ends at most so many bytes after the start of the one at `position`."""
+    start = index.offsets[position]
+    return bisect_right(range(stop), size_max, lo=position, key=lambda at: index.end(at, block.body_size) - start)
+
+
+def _can_match(view: StreamView, block: MsgBlock, selection: Selection, matcher: SubjectFilter) -> bool:
+    if not block.message_count or not selection.time_ns_min <= block.time_ns_max:
+        return False
+    if block.time_ns_min > selection.time_ns_max:
+        return False
+    return matcher.is_all or bool(len(view.subjects(block).match(matcher)))
+
+
+def _cut_block(catalog: Catalog, block: MsgBlock, first: int, last: int, size_max: int) -> Iterator[Piece]:
+    """The live messages of a block between two sequences, in pieces."""
+    if first == block.first_seq and last == block.last_seq and block.body_size <= size_max:
+        yield _piece(block, first, last, 0, block.body_size)
+        return
+    index = catalog.index(block)
+    position, stop = index.position_from(first), index.position_from(last + 1)
+    while position < stop:
+        following = max(_fitting(index, block, position, stop, size_max), position + 1)
+        start, end = index.offsets[position], index.end(following - 1, block.body_size)
+        piece_last = last if following == stop else index.seq(following - 1)
+        piece = _piece(block, first, piece_last, start, end)
+        if piece.live:
+            yield piece
+        first, position = piece_last + 1, following
+
+
+def _piece(block: MsgBlock, first: int, last: int, start: int, end: int) -> Piece:
+    gone = SequenceSet(block.gone.ranges_between(first, last))
+    return Piece(block.path, block.header.generation, block.first_seq, first, last, start, end, gone.encode())

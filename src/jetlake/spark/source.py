@@ -1,0 +1,99 @@
+"""The data source `jetstream`: `spark.read`, `readStream`, `write` and `writeStream` of that format.
+
+Spark imports this module in every process that plans or runs, so it imports little itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
+    from pyspark.sql.types import StructType
+
+    from jetlake.spark.options import Options
+
+
+class JetStreamSource(DataSource):
+    """Streams as tables."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """What stands in `format(...)`."""
+        return "jetstream"
+
+    def schema(self) -> str:
+        """The columns that the options ask for."""
+        from jetlake.spark.origin import open_origin
+        from jetlake.spark.payload import SAMPLE_COUNT
+        from jetlake.spark.schema import source_schema
+
+        options = self._parsed()
+        return source_schema(options, lambda: open_origin(options).sample(SAMPLE_COUNT))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch read."""
+        return JetStreamReader(self._parsed(), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A streaming read."""
+        from jetlake.spark.stream_reader import JetStreamStreamReader
+
+        return JetStreamStreamReader(self._parsed(), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch write."""
+        from jetlake.spark.writers import batch_writer
+
+        return batch_writer(self._parsed(), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """A streaming write."""
+        from jetlake.spark.writers import stream_writer
+
+        return stream_writer(self._parsed(), schema)
+
+    def _parsed(self) -> Options:
+        from jetlake.spark.options import parse_options
+
+        return parse_options(self.options)
+
+
+class JetStreamReader(DataSourceReader):
+    """A batch read: which messages it yields is fixed when it is planned."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        from jetlake.spark.schema import RowBuilder
+
+        RowBuilder(schema, options)  # says what is wrong with it before anything is read
+        self._options, self._schema = options, schema
+
+    def partitions(self) -> list[InputPartition]:
+        """What each task reads."""
+        from jetlake.spark.origin import open_origin
+
+        return list(open_origin(self._options).plan())
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """One task's messages."""
+        return read_partition(self._options, self._schema, partition)
+
+
+def read_partition(options: Options, schema: StructType, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    """The messages of a partition; Spark makes up an empty one where there is nothing to read."""
+    from jetlake.spark.origin import StreamPartition, open_origin
+    from jetlake.spark.schema import RowBuilder
+
+    if isinstance(partition, StreamPartition):
+        origin = open_origin(options)
+        try:
+            yield from origin.read(partition, RowBuilder(schema, options))
+        finally:
+            origin.close()

@@ -1,0 +1,52 @@
+"""A Spark session that is set up for streams: on this machine by default, or on a cluster."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+
+from pyspark.sql import SparkSession
+
+from jetlake.spark.java import ensure_java
+
+# Arrow's own checks of every access cost a fifth of a scan, and Spark has checked before.
+_JAVA_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+TUNED = {
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
+    "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
+}
+LOCAL = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "8",
+    "spark.log.level": "ERROR",
+}
+
+
+def session(
+    app: str = "jetlake", *, master: str = "", remote: str = "", conf: Mapping[str, str] | None = None
+) -> SparkSession:
+    """A session with the settings that reading streams wants.
+
+    By default Spark runs in this process' own JVM, on all cores. `master` names a cluster, `remote` a Spark Connect
+    server (sc://host:port), which has its settings already. `conf` goes on top.
+    """
+    if remote:
+        builder = SparkSession.builder.remote(remote)
+        settings: dict[str, str] = {}
+    else:
+        ensure_java()
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark would take whatever is python3 on the path
+        builder = SparkSession.builder.master(master or "local[*]")
+        is_local = not master or master.startswith("local")
+        if is_local:
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # it warns about host names otherwise
+        settings = TUNED | LOCAL if is_local else TUNED
+    for name, value in {**settings, **(conf or {})}.items():
+        builder = builder.config(name, value)
+    return builder.appName(app).getOrCreate()

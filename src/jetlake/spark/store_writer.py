@@ -1,0 +1,282 @@
+"""Write a DataFrame straight into a store directory: blocks by executors in parallel, one atomic step at the end.
+
+Where the stream is new, its whole directory is made beside its place and then gets its name. Where it exists, the
+messages are appended under its lock, with the ledger (`ledger.py`) around it; nobody else may have the store open.
+`overwrite` makes a new one in any case, and swaps it in.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import uuid
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from jetlake.clock import system_clock
+from jetlake.errors import StoreLocked
+from jetlake.jetstream.stream_config import StreamConfig
+from jetlake.jetstream.stream_meta import (
+    LOCK_NAME,
+    META_NAME,
+    MSGS_NAME,
+    StreamMeta,
+    account_directory,
+    stream_directory,
+    tomb_directory,
+    write_meta,
+)
+from jetlake.spark.batches import RowMaker, check_columns
+from jetlake.spark.errors import BadOption, SparkError
+from jetlake.spark.ledger import Entry, Ledger
+from jetlake.spark.locate import ACCOUNT_DEFAULT, ROOT_NAME
+from jetlake.spark.options import Options, split_list
+from jetlake.spark.rows import operations
+from jetlake.spark.staging import BlockStager, Numbered, StagedBlock, bodies, number
+from jetlake.store import FileOptions, FileStore
+from jetlake.store.checkpoint import Checkpoint, write_checkpoint
+from jetlake.store.files import OS_FILES
+from jetlake.store.record import decode
+from jetlake.subjects import decode_subject
+
+_SUBJECTS_MAX = 64
+
+
+class Staged(WriterCommitMessage):
+    """What a task wrote."""
+
+    def __init__(
+        self, writer: str, batch: int, partition: int, blocks: list[StagedBlock], count: int, subjects: list[str]
+    ) -> None:
+        self.writer, self.batch, self.partition = writer, batch, partition
+        self.blocks, self.count, self.subjects = blocks, count, subjects
+
+
+class Target(NamedTuple):
+    """Where a stream is to be written."""
+
+    stream: str  # "" for a bare store
+    directory: str  # what gets its name in one step: the stream's directory, or the bare store's
+    msgs: str  # where the blocks lie in it, "" for a bare store
+    root: str  # the server's directory, "" for a bare store
+
+    @property
+    def store(self) -> str:
+        return f"{self.directory}/{self.msgs}" if self.msgs else self.directory
+
+    @property
+    def draft(self) -> str:
+        """A place beside it for what is not finished; a server that starts clears it away."""
+        if self.root:
+            return tomb_directory(self.directory.rsplit("/", 1)[0])
+        return f"{self.directory}.{secrets.token_hex(8)}.tmp"
+
+
+def find_target(options: Options) -> Target:
+    """The stream that options name: in a store directory, or, without a name, a bare store at the path itself."""
+    path = os.path.abspath(options.path)
+    if not options.stream:
+        if OS_FILES.exists(f"{path}/{ROOT_NAME}") or OS_FILES.exists(f"{path}/{META_NAME}"):
+            raise BadOption("option stream is missing: which stream of this store directory?")
+        return Target("", path, "", "")
+    if any(sign in options.stream for sign in "*?[,. >/\\"):
+        raise BadOption(f"{options.stream!r} is not a name for a stream")
+    root = f"{path}/{ROOT_NAME}"
+    streams = account_directory(root, options.account or ACCOUNT_DEFAULT)
+    return Target(options.stream, stream_directory(streams, options.stream), MSGS_NAME, root)
+
+
+class StoreWriter:
+    """What batch and streaming writes share."""
+
+    def __init__(self, options: Options, schema: StructType, *, overwrite: bool = False) -> None:
+        check_columns(schema, options.subject)
+        self._options, self._overwrite = options, overwrite
+        self._has_times = bool({"time", "time_ns"} & set(schema.fieldNames()))
+        self._target = find_target(options)
+        self._draft = self._target.draft
+        self._writer = options.job_id or str(uuid.uuid4())
+
+    def stage(self, iterator: Iterator[pa.RecordBatch], writer: str, batch: int) -> Staged:
+        """A task's work: its rows in blocks of a directory of its own."""
+        context = TaskContext.get()
+        assert context is not None
+        directory = f"{self._draft}/batch-{batch}/task-{context.partitionId()}-{context.taskAttemptId()}"
+        OS_FILES.make_dirs(directory)
+        stager, maker = BlockStager(directory, self._options.block_size), RowMaker(self._options.subject)
+        for record_batch in iterator:
+            stager.add(maker.rows(record_batch))
+        stager.flush()
+        subjects = maker.subjects
+        if len(subjects) > _SUBJECTS_MAX:
+            subjects = [">"]
+        return Staged(writer, batch, context.partitionId(), stager.blocks, stager.count, subjects)
+
+    def finish(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """The driver's work: all tasks' blocks become part of the store, or none does."""
+        results = sorted((m for m in messages if isinstance(m, Staged)), key=lambda staged: staged.partition)
+        writer, batch = (results[0].writer, results[0].batch) if results else (self._writer, 0)
+        with ExitStack() as stack:
+            self._lock_server(stack)
+            if self._overwrite or not OS_FILES.exists(self._target.directory):
+                self._make(results, writer, batch)
+            else:
+                self._append_or_undo(results, writer, batch)
+        OS_FILES.remove_tree(self._draft)
+
+    def give_up(self) -> None:
+        """Remove what tasks wrote. What was committed stays."""
+        OS_FILES.remove_tree(self._draft)
+
+    def _lock_server(self, stack: ExitStack) -> None:
+        root = self._target.root
+        if not root:
+            return
+        OS_FILES.make_dirs(root)
+        try:
+            stack.enter_context(OS_FILES.lock(f"{root}/{LOCK_NAME}"))
+        except StoreLocked:
+            raise SparkError(
+                f"a server is running on {root}: write through it (option url), or stop it first"
+            ) from None
+
+    def _make(self, results: list[Staged], writer: str, batch: int) -> None:
+        """A new store, complete before it has its name."""
+        target, draft = self._target, f"{self._draft}/new"
+        store = f"{draft}/{target.msgs}" if target.msgs else draft
+        OS_FILES.make_dirs(store)
+        sizes = self._number(results, store)
+        count = sum(result.count for result in results)
+        time_ns = max((block.time_ns_max for result in results for block in result.blocks), default=0)
+        write_checkpoint(
+            OS_FILES, store, Checkpoint(1, count, time_ns, count, sum(done.size for done in sizes), gone=[])
+        )
+        Ledger(draft).set(writer, Entry(batch, "done"))
+        if target.stream:
+            write_meta(OS_FILES, draft, StreamMeta(created_ns=system_clock(), config=self._config(results)))
+        OS_FILES.sync_dir(store)
+        OS_FILES.sync_dir(draft)
+        parent = target.directory.rsplit("/", 1)[0] or "/"
+        OS_FILES.make_dirs(parent)
+        if OS_FILES.exists(target.directory):
+            old = target.draft
+            OS_FILES.rename(target.directory, old)
+            OS_FILES.rename(draft, target.directory)
+            OS_FILES.sync_dir(parent)
+            OS_FILES.remove_tree(old)
+        else:
+            OS_FILES.rename(draft, target.directory)
+            OS_FILES.sync_dir(parent)
+
+    def _number(self, results: list[Staged], directory: str) -> list[Numbered]:
+        """Give every block its place in the stream, several at a time."""
+        jobs: list[tuple[StagedBlock, int, int, int, str]] = []
+        base_seq = last_time_ns = 0
+        for result in results:
+            for block in result.blocks:
+                jobs.append((block, len(jobs) + 1, base_seq, last_time_ns, directory))
+                last_time_ns = max(last_time_ns, block.time_ns_max)
+            base_seq += result.count
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            return list(pool.map(lambda job: number(*job), jobs))
+
+    def _config(self, results: list[Staged]) -> StreamConfig:
+        subjects = split_list(self._options.subjects)
+        if not subjects:
+            found = sorted({subject for result in results for subject in result.subjects})
+            subjects = [">"] if len(found) > _SUBJECTS_MAX or ">" in found else found
+        return StreamConfig(name=self._target.stream, subjects=tuple(subjects) or (f"{self._target.stream}.>",))
+
+    def _append_or_undo(self, results: list[Staged], writer: str, batch: int) -> None:
+        """Append to a store that is there; what a failure leaves half done is taken back now, or by the next write."""
+        try:
+            with self._open() as store:
+                self._append(store, results, writer, batch)
+        except Exception:
+            with suppress(Exception), self._open() as store:
+                Ledger(self._target.directory).take_back(store)
+            raise
+
+    def _open(self) -> FileStore:
+        return FileStore(self._target.store, options=FileOptions(self._options.block_size), autocommit=False)
+
+    def _append(self, store: FileStore, results: list[Staged], writer: str, batch: int) -> None:
+        """Append a batch unless it is there, with an entry of the ledger before and after."""
+        ledger = Ledger(self._target.directory)
+        ledger.take_back(store)
+        if ledger.is_done(writer, batch):
+            return
+        count = sum(result.count for result in results)
+        ledger.set(writer, Entry(batch, "begun", store.fast_state().last_seq + 1, count))
+        for result in results:
+            for block, body in bodies(result.blocks):
+                self._append_block(store, block, body)
+        store.commit(sync=True)
+        ledger.set(writer, Entry(batch, "done"))
+
+    def _append_block(self, store: FileStore, block: StagedBlock, body: bytes) -> None:
+        if self._has_times:
+            offset = 0
+            while offset < len(body):
+                record, offset = decode(body, offset, len(body), block.seed)
+                seq = store.catalog.last_seq + 1
+                store.append_at(seq, record.time_ns, decode_subject(record.subject), record.payload, record.headers)
+        else:
+            _, done = store.append_batch(body, operations(body, 0, len(body), block.seed))
+            assert done == block.msgs
+        store.commit(sync=False)
+
+
+class StoreBatchWriter(DataSourceArrowWriter):
+    """A batch write into a directory."""
+
+    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
+        self._writer = StoreWriter(options, schema, overwrite=overwrite)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return self._writer.stage(iterator, self._writer._writer, 0)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._writer.finish(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        self._writer.give_up()
+
+
+class StoreStreamWriter(DataSourceStreamArrowWriter):
+    """A streaming write into a directory: exactly once for each batch of a query."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._writer = StoreWriter(options, schema)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        query, batch = batch_of_query()
+        return self._writer.stage(iterator, self._writer._options.job_id or query, batch)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._writer.finish(messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        self._writer.give_up()
+
+
+def batch_of_query() -> tuple[str, int]:
+    """The streaming query and the batch that this task works for."""
+    context = TaskContext.get()
+    assert context is not None
+    query = context.getLocalProperty("sql.streaming.queryId")
+    batch = context.getLocalProperty("streaming.sql.batchId")
+    if query is None or batch is None:
+        raise SparkError("this task belongs to no streaming query")
+    return query, int(batch)

@@ -1,0 +1,148 @@
+"""Options, subject tokens and the columns they make: right ones are understood, wrong ones are named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+pa = pytest.importorskip("pyarrow")
+pytest.importorskip("pyspark")
+
+from jetlake.errors import BadSubject  # noqa: E402
+from jetlake.spark.blocks import Selection  # noqa: E402
+from jetlake.spark.errors import BadOption, NoStream  # noqa: E402
+from jetlake.spark.locate import match_names  # noqa: E402
+from jetlake.spark.options import parse_options, parse_time_ns  # noqa: E402
+from jetlake.spark.schema import source_schema, split_ddl  # noqa: E402
+from jetlake.spark.tokens import TokenPattern  # noqa: E402
+
+PATH = {"path": "/data"}
+
+
+def schema(**options: Any) -> str:
+    return source_schema(parse_options(PATH | options), lambda: [b'{"a": 1, "b": {"c": [1.5]}, "t": "2026-01-01"}'])
+
+
+def test_names_of_options_do_not_care_for_case_and_underscores() -> None:
+    options = parse_options({"PATH": "/data", "start_seq": "5", "onGap": "report", "MAXROWSPERTRIGGER": "1_000"})
+    assert (options.start_seq, options.on_gap, options.max_rows_per_trigger) == (5, "report", 1000)
+
+
+def test_options_of_spark_itself_are_passed_over() -> None:
+    assert parse_options(PATH | {"checkpointLocation": "/c"}).path == "/data"
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"startSequence": "5"}, "there is no option startSequence; there are path, url, stream,"),
+        ({"startSeq": "five"}, "option startSeq is 'five', not a number"),
+        ({"startSeq": "-1"}, "option startSeq is -1, which is below 0"),
+        ({"onGap": "ignore"}, "option onGap is 'ignore', not fail or report"),
+        ({"payload": "xml"}, "not binary or string or json"),
+        ({"tls": "yes"}, "option tls is 'yes', not true or false"),
+        ({"startTime": "yesterday"}, "'yesterday' is not a time like 2026-01-31T12:00:00Z"),
+        ({"endTime": "2026-02-31"}, "'2026-02-31' is not a time: day is out of range"),
+        ({"url": "nats://x"}, "give either the option path"),
+        ({"path": ""}, "give either the option path"),
+        ({"path": "", "url": "nats://x"}, "option stream is missing"),
+        ({"partitionSize": "0"}, "must be at least 1"),
+        ({"maxRowsPerTrigger": "0"}, "must be at least 1"),
+        ({"payloadSchema": "a INT"}, "need payload=json"),
+    ],
+)
+def test_a_wrong_option_is_named(options: dict[str, str], problem: str) -> None:
+    with pytest.raises(BadOption, match=problem):
+        parse_options(PATH | options)
+    with pytest.raises(BadSubject):
+        parse_options(PATH | {"subject": "a.>.b"})
+
+
+def test_options_become_a_selection() -> None:
+    given = {"startSeq": "3", "endSeq": "9", "endTime": "1970-01-01T00:00:01Z", "subject": "a.*, b"}
+    assert parse_options(PATH | given).selection == Selection(3, 9, -(2**63), 10**9 - 1, ("a.*", "b"))
+    assert parse_options(PATH).selection == Selection()
+
+
+@pytest.mark.parametrize(
+    ("text", "time_ns"),
+    [
+        ("1970-01-02", 86_400 * 10**9),
+        ("1970-01-01T00:00:01", 10**9),
+        ("1970-01-01 00:00:01.5Z", 1_500_000_000),
+        ("1970-01-01T00:00:00.123456789Z", 123_456_789),
+        ("1970-01-01T02:00:00+02:00", 0),
+        ("1969-12-31T23:59:59Z", -(10**9)),
+    ],
+)
+def test_times_are_exact_to_the_nanosecond(text: str, time_ns: int) -> None:
+    assert parse_time_ns(text) == time_ns
+
+
+def test_streams_are_named_by_patterns() -> None:
+    names = ["ORDERS", "EVENTS-1", "EVENTS-2"]
+    assert match_names(names, "ORDERS", "here") == ["ORDERS"]
+    assert match_names(names, "EVENTS-*, ORDERS", "here") == ["EVENTS-1", "EVENTS-2", "ORDERS"]
+    with pytest.raises(NoStream, match="here: no stream X; there is EVENTS-1, EVENTS-2, ORDERS"):
+        match_names(names, "ORDERS,X", "here")
+    with pytest.raises(BadOption, match="option stream is missing; here has EVENTS-1"):
+        match_names(names, "", "here")
+
+
+# Tokens
+
+
+def test_tokens_become_columns() -> None:
+    subjects = pa.array(["orders.eu.1", "orders.us.2.x", "orders.eu.1", "other"])
+    found = TokenPattern("orders.{region}.{id}").columns(subjects)
+    assert {name: column.to_pylist() for name, column in found.items()} == {
+        "region": ["eu", None, "eu", None],
+        "id": ["1", None, "1", None],
+    }
+    assert TokenPattern("*.{a}.{rest>}").columns(subjects)["rest"].to_pylist() == ["1", "2.x", "1", None]
+
+
+def test_token_values_become_subjects() -> None:
+    pattern = TokenPattern("orders.{region}.*.{id}")
+    assert pattern.subjects({"region": ["eu", "us"], "id": ["7"]}) == ["orders.eu.*.7", "orders.us.*.7"]
+    assert pattern.subjects({"other": ["x"]}) == []
+    assert TokenPattern("kv.{bucket}.{key>}").subjects({"bucket": ["b"], "key": ["k"]}) == ["kv.b.>"]
+
+
+@pytest.mark.parametrize("text", ["a..b", "{a", "{a b}", "{a>}.b", "{a}.{a}", "{}"])
+def test_a_bad_pattern_is_refused(text: str) -> None:
+    with pytest.raises(BadOption, match="subject_tokens"):
+        TokenPattern(text)
+
+
+# Columns
+
+
+def test_the_columns_follow_from_the_options() -> None:
+    assert schema().startswith("`stream` STRING NOT NULL, `seq` BIGINT NOT NULL, `subject` STRING NOT NULL")
+    assert schema(columns="seq, payload") == "`seq` BIGINT NOT NULL, `payload` BINARY NOT NULL"
+    assert schema(payload="string", columns="payload,_malformed") == "`payload` STRING, `_malformed` BINARY"
+    assert schema(columns="a,x", subject_tokens="{a}.*", payload="json", payloadSchema="x INT") == "`a` STRING, `x` INT"
+    assert schema(payload="json").endswith(
+        "`size` INT NOT NULL, `a` BIGINT, `b` STRUCT<`c`: ARRAY<DOUBLE>>, `t` STRING, `_malformed` BINARY"
+    )
+    assert "_malformed" not in schema(payload="json", malformed="fail")
+    assert "`payload` BINARY NOT NULL, `a` BIGINT" in schema(payload="json", columns="payload,a")
+
+
+def test_columns_that_are_not_there_or_twice_are_refused() -> None:
+    with pytest.raises(BadOption, match="there is no column x; there are stream, seq"):
+        schema(columns="x")
+    with pytest.raises(BadOption, match="column time is there twice; option payloadPrefix"):
+        schema(payload="json", payloadSchema="time STRING")
+    assert "`p_time` STRING" in schema(payload="json", payloadSchema="time STRING", payloadPrefix="p_")
+    with pytest.raises(BadOption, match="no JSON object to infer columns from"):
+        source_schema(parse_options(PATH | {"payload": "json"}), lambda: [b"no", b"[1]"])
+
+
+def test_ddl_is_split_at_the_right_commas() -> None:
+    text = "a BIGINT, `b c` STRUCT<x: INT, y: ARRAY<INT>>, d DECIMAL(10,2)"
+    assert split_ddl(text) == [("a", "BIGINT"), ("b c", "STRUCT<x: INT, y: ARRAY<INT>>"), ("d", "DECIMAL(10,2)")]
+    with pytest.raises(BadOption, match="'a' is not a name and a type"):
+        split_ddl("a")

@@ -1,0 +1,307 @@
+"""Writes into a directory: all rows or none, in order, and once, whatever dies in between."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pa = pytest.importorskip("pyarrow")
+pytest.importorskip("pyspark")
+
+from pyspark.sql.types import StructType  # noqa: E402
+
+from jetlake.errors import StoreError  # noqa: E402
+from jetlake.jetstream.stream_meta import read_meta  # noqa: E402
+from jetlake.spark.batches import RowMaker  # noqa: E402
+from jetlake.spark.errors import BadOption, SparkError  # noqa: E402
+from jetlake.spark.ledger import Entry, Ledger  # noqa: E402
+from jetlake.spark.options import parse_options  # noqa: E402
+from jetlake.spark.staging import BlockStager  # noqa: E402
+from jetlake.spark.store_writer import Staged, StoreWriter  # noqa: E402
+from jetlake.store import FileStore  # noqa: E402
+from jetlake.store.check import check_store  # noqa: E402
+from jetlake.store.files import OS_FILES, OsFiles  # noqa: E402
+from tests.spark.streams import START_NS  # noqa: E402
+
+SCHEMA = StructType().add("subject", "string").add("payload", "binary")
+TIMED = StructType().add("subject", "string").add("payload", "binary").add("time_ns", "long")
+
+
+def rows(task: int, count: int = 20, *, timed: bool = False) -> Any:
+    columns = {"subject": [f"w.{task}"] * count, "payload": [b"%d/%d" % (task, number) for number in range(count)]}
+    return pa.RecordBatch.from_pydict(columns | ({"time_ns": [START_NS + n for n in range(count)]} if timed else {}))
+
+
+def writer(path: Path, *, overwrite: bool = False, timed: bool = False, **options: Any) -> StoreWriter:
+    given = {"path": str(path), "blockSize": 200, **options}
+    return StoreWriter(parse_options(given), TIMED if timed else SCHEMA, overwrite=overwrite)
+
+
+def stage(
+    target: StoreWriter, batch: int = 0, tasks: int = 3, query: str = "q", *, timed: bool = False
+) -> list[Staged]:
+    """What the tasks of a batch do, without Spark."""
+    results = []
+    for task in range(tasks):
+        directory = f"{target._draft}/batch-{batch}/task-{task}"
+        OS_FILES.make_dirs(directory)
+        stager, maker = BlockStager(directory, target._options.block_size), RowMaker()
+        stager.add(maker.rows(rows(10 * batch + task, timed=timed)))
+        stager.flush()
+        results.append(Staged(query, batch, task, stager.blocks, stager.count, maker.subjects))
+    return results[::-1]  # Spark may hand them over in any order
+
+
+def write(path: Path, batch: int = 0, **more: Any) -> None:
+    target = writer(path, **more)
+    target.finish(stage(target, batch, timed=more.get("timed", False)))
+
+
+def payloads(directory: Path) -> list[bytes]:
+    assert check_store(str(directory)).ok
+    with FileStore(directory) as store:
+        return [message.payload for message in store.messages()]
+
+
+def expected(*batches: int, tasks: int = 3, count: int = 20) -> list[bytes]:
+    return [b"%d/%d" % (10 * batch + task, n) for batch in batches for task in range(tasks) for n in range(count)]
+
+
+def test_a_new_store_holds_all_tasks_rows_in_order(tmp_path: Path) -> None:
+    write(tmp_path / "S")
+    assert payloads(tmp_path / "S") == expected(0)
+    assert OS_FILES.list(str(tmp_path)) == ["S"], "nothing is left of the draft"
+
+
+def test_every_block_of_a_new_store_has_its_sidecar(tmp_path: Path) -> None:
+    write(tmp_path / "S")
+    names = OS_FILES.list(str(tmp_path / "S"))
+    blocks = [name[:-4] for name in names if name.endswith(".blk")]
+    assert [name[:-4] for name in names if name.endswith(".idx")] == blocks
+    assert payloads(tmp_path / "S") == expected(0)
+
+
+def test_a_row_larger_than_a_block_gets_a_block_of_its_own(tmp_path: Path) -> None:
+    OS_FILES.make_dirs(str(tmp_path / "t"))
+    stager = BlockStager(str(tmp_path / "t"), 100)
+    sizes = [10, 5000, 20, 300]
+    batch = pa.RecordBatch.from_pydict({"subject": ["a"] * 4, "payload": [b"x" * size for size in sizes]})
+    stager.add(RowMaker().rows(batch))
+    stager.flush()
+    assert stager.count == 4 and sum(block.msgs for block in stager.blocks) == 4
+    assert max(block.body_size for block in stager.blocks) > 5000
+
+
+def test_a_stream_of_a_store_directory_gets_a_config(tmp_path: Path) -> None:
+    write(tmp_path, stream="ORDERS")
+    directory = tmp_path / "jetstream" / "%24G" / "streams" / "ORDERS"
+    meta = read_meta(OS_FILES, str(directory))
+    assert (meta.config.name, list(meta.config.subjects)) == ("ORDERS", ["w.>"])
+    assert payloads(directory / "msgs") == expected(0)
+    write(tmp_path, stream="OTHER", subjects="x.>,y")
+    other = read_meta(OS_FILES, str(directory.with_name("OTHER")))
+    assert list(other.config.subjects) == ["x.>", "y"]
+
+
+def test_batches_are_appended_and_a_repeated_one_is_not(tmp_path: Path) -> None:
+    for batch in (0, 0, 1, 2, 1, 2):
+        write(tmp_path / "S", batch)
+    assert payloads(tmp_path / "S") == expected(0, 1, 2)
+
+
+def test_two_queries_write_to_one_stream(tmp_path: Path) -> None:
+    write(tmp_path / "S", 0)
+    target = writer(tmp_path / "S")
+    target.finish(stage(target, 0, query="another"))
+    assert payloads(tmp_path / "S") == expected(0, 0)
+
+
+def test_times_are_kept_where_they_are_given(tmp_path: Path) -> None:
+    write(tmp_path / "S", 0, timed=True)
+    write(tmp_path / "S", 1, timed=True)
+    with FileStore(tmp_path / "S") as store:
+        times = [message.time_ns - START_NS for message in store.messages()]
+    assert times == [*range(20)] * 6
+
+
+def test_overwrite_replaces_a_store(tmp_path: Path) -> None:
+    write(tmp_path / "S", 5)
+    write(tmp_path / "S", 7, overwrite=True)
+    assert payloads(tmp_path / "S") == expected(7)
+    assert OS_FILES.list(str(tmp_path)) == ["S"]
+
+
+def test_giving_up_leaves_nothing(tmp_path: Path) -> None:
+    target = writer(tmp_path / "S")
+    stage(target)
+    target.give_up()
+    assert OS_FILES.list(str(tmp_path)) == []
+
+
+class Crash(BaseException):
+    """The driver dies."""
+
+
+def crashing(monkeypatch: pytest.MonkeyPatch, operation: int, error: BaseException | None = None) -> list[int]:
+    """Let the n-th change of the file system fail; how many there were."""
+    done = [0]
+
+    def wrap(method: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(self: OsFiles, *arguments: Any, **more: Any) -> Any:
+            if method.__name__ != "open" or more.get("create"):
+                done[0] += 1
+                if done[0] == operation:
+                    raise error or Crash
+            return method(self, *arguments, **more)
+
+        return wrapped
+
+    for name in ("open", "rename", "make_dirs", "remove_tree", "sync_dir", "remove"):
+        monkeypatch.setattr(OsFiles, name, wrap(getattr(OsFiles, name)))
+    return done
+
+
+@pytest.mark.parametrize("batch", [0, 1], ids=["new store", "append"])
+def test_a_driver_that_dies_anywhere_and_repeats_the_batch_writes_it_once(
+    batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if batch:
+        write(tmp_path / "start", 0)
+    operation = 0
+    while True:
+        operation += 1
+        path = tmp_path / f"S{operation}"
+        if batch:
+            shutil.copytree(tmp_path / "start", path)
+        target = writer(path)
+        staged = stage(target, batch)
+        with monkeypatch.context() as patch:
+            done = crashing(patch, operation)
+            with suppress(Crash, AssertionError):  # nobody would close the store: it is right to object to that
+                target.finish(staged)
+        write(path, batch)
+        assert payloads(path) == expected(*range(batch + 1)), f"crash at operation {operation}"
+        if done[0] < operation:
+            break
+    assert operation > 10
+
+
+def test_a_full_disk_fails_the_write_and_leaves_the_store_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "S", 0)
+    for operation in range(1, 8):
+        target = writer(tmp_path / "S")
+        staged = stage(target, 1)
+        with monkeypatch.context() as patch:
+            crashing(patch, operation, OSError(errno.ENOSPC, "No space left on device"))
+            with pytest.raises((OSError, StoreError), match="No space left"):
+                target.finish(staged)
+        target.give_up()
+        assert payloads(tmp_path / "S") == expected(0)
+    write(tmp_path / "S", 1)
+    assert payloads(tmp_path / "S") == expected(0, 1)
+
+
+def test_what_others_wrote_is_never_taken_back(tmp_path: Path) -> None:
+    write(tmp_path / "S", 0)
+    Ledger(str(tmp_path / "S")).set("q", Entry(1, "begun", 61, 10))
+    with FileStore(tmp_path / "S") as store:
+        for number in range(20):
+            store.append("other", b"%d" % number)
+    with pytest.raises(StoreError, match="others have written since, up to 80"):
+        write(tmp_path / "S", 1)
+
+
+def test_a_running_server_is_not_written_behind_its_back(tmp_path: Path) -> None:
+    OS_FILES.make_dirs(str(tmp_path / "jetstream"))
+    with OS_FILES.lock(str(tmp_path / "jetstream" / "jetlake.lock")), pytest.raises(SparkError, match="is running on"):
+        write(tmp_path, stream="S")
+
+
+@pytest.mark.parametrize(
+    ("schema", "options", "problem"),
+    [
+        ("subject string", {}, "column payload is missing"),
+        ("payload binary", {}, "column subject is missing"),
+        ("payload binary", {"subject": "a.*"}, "has wildcards"),
+        ("subject string, payload binary, extra int", {}, "column extra cannot be written"),
+        ("subject string, payload int", {}, "column payload is int"),
+        ("subject string, payload binary, headers map<string,int>", {}, "must be a map of string to string"),
+        ("subject string, payload binary, time timestamp, time_ns long", {}, "time and time_ns are both"),
+        ("subject string, payload binary", {"stream": "a b"}, "is not a name for a stream"),
+    ],
+)
+def test_rows_that_are_no_messages_are_refused(
+    spark: Any, tmp_path: Path, schema: str, options: dict[str, str], problem: str
+) -> None:
+    frame = spark.createDataFrame([], schema)
+    with pytest.raises(BadOption, match=problem):
+        StoreWriter(parse_options({"path": str(tmp_path), **options}), frame.schema)
+
+
+@pytest.fixture
+def frame(spark: Any) -> Any:
+    return spark.range(0, 1000, 1, 4).selectExpr(
+        "concat('n.', id % 3) subject", "cast(id as string) payload", "map('Id', array(cast(id as string))) headers"
+    )
+
+
+def test_a_frame_is_written_and_read_back(spark: Any, frame: Any, tmp_path: Path) -> None:
+    frame.write.format("jetstream").mode("append").save(str(tmp_path / "S"))
+    back = spark.read.format("jetstream").option("payload", "string").load(str(tmp_path / "S")).orderBy("seq").collect()
+    assert [int(row.payload) for row in back] == list(range(1000))
+    assert [row.seq for row in back] == list(range(1, 1001))
+    assert (back[7].subject, back[7].headers) == ("n.1", {"Id": ["7"]})
+    frame.write.format("jetstream").mode("append").save(str(tmp_path / "S"))
+    assert spark.read.format("jetstream").load(str(tmp_path / "S")).count() == 2000
+    frame.write.format("jetstream").mode("overwrite").save(str(tmp_path / "S"))
+    assert spark.read.format("jetstream").load(str(tmp_path / "S")).count() == 1000
+
+
+def test_a_job_with_an_id_writes_once(spark: Any, frame: Any, tmp_path: Path) -> None:
+    for _ in range(2):
+        frame.write.format("jetstream").mode("append").option("jobId", "nightly-1").save(str(tmp_path / "S"))
+    assert spark.read.format("jetstream").load(str(tmp_path / "S")).count() == 1000
+
+
+def test_a_task_that_fails_leaves_nothing_behind(spark: Any, frame: Any, tmp_path: Path) -> None:
+    broken = frame.selectExpr("if(payload = '700', raise_error('boom'), subject) subject", "payload")
+    with pytest.raises(Exception, match="boom"):
+        broken.write.format("jetstream").mode("append").save(str(tmp_path / "S"))
+    assert OS_FILES.list(str(tmp_path)) == []
+
+
+def test_a_streaming_query_writes_each_batch_once(spark: Any, frame: Any, tmp_path: Path) -> None:
+    frame.write.format("jetstream").mode("append").save(str(tmp_path / "IN"))
+
+    def run() -> None:
+        stream = spark.readStream.format("jetstream").option("maxRowsPerTrigger", 400).load(str(tmp_path / "IN"))
+        query = (
+            stream.select("subject", "payload")
+            .writeStream.format("jetstream")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(tmp_path / "OUT"))
+        )
+        query.awaitTermination(120)
+
+    run()
+    for name in ("commits/2", "commits/.2.crc"):  # as if the driver had died after the write, before its own commit
+        (tmp_path / "checkpoint" / name).unlink()
+    run()
+    back = (
+        spark.read.format("jetstream").option("payload", "string").load(str(tmp_path / "OUT")).orderBy("seq").collect()
+    )
+    assert [int(row.payload) for row in back] == list(range(1000))
+
+
+def test_the_default_mode_is_refused_with_a_hint(frame: Any, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match=r"(?i)append|ErrorIfExists"):
+        frame.write.format("jetstream").save(str(tmp_path / "S"))

