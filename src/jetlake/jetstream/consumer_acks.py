@@ -88,7 +88,7 @@ def _ack_run(consumer: Consumer, seqs: array[int], consumer_seqs: array[int], co
 def ack(consumer: Consumer, delivery: Delivery, *, is_sampled: bool) -> bool:
     """A message is acknowledged; False when it was never delivered."""
     ledger = consumer.ledger
-    if delivery.seq >= ledger.next_seq and consumer.flow is None:
+    if delivery.seq >= ledger.next_seq and not consumer.config.flow_control:
         return False
     if consumer.config.ack_policy is AckPolicy.EXPLICIT:
         if is_sampled:

@@ -17,7 +17,7 @@ from jetlake.broker.subscription import Subscription
 from jetlake.errors import CorruptBlock, MessageNotFound
 from jetlake.jetstream._deliver_py import ack_reply
 from jetlake.jetstream.consumer_config import AckPolicy, PriorityPolicy, ReplayPolicy
-from jetlake.jetstream.deliver import END, NO_LIMIT, SIZE, frame_one, frames
+from jetlake.jetstream.deliver import END, NO_LIMIT, SIZE, Run, frame_one, frames
 from jetlake.jetstream.pull_queue import NEVER_NS, Verdict
 from jetlake.jetstream.pull_request import PullRequest
 from jetlake.store.api import StoredMsg
@@ -97,7 +97,8 @@ class Delivery:
     def _must_wait(self, now_ns: int) -> Stop | None:
         """Is it too early for the next message, by a rate limit or the pace of the original?"""
         consumer = self._consumer
-        if consumer.rate is not None and (wait_ns := consumer.rate.wait_ns(now_ns)):
+        rate = consumer.push.rate if consumer.push is not None else None
+        if rate is not None and (wait_ns := rate.wait_ns(now_ns)):
             self.wake_ns = now_ns + wait_ns
             return Stop.LATER
         if self._is_replaying and self._replayed_ns and not consumer.ledger.queue:
@@ -123,14 +124,10 @@ class Delivery:
         consumer = self._consumer
         room = consumer.ledger.room
         count_max = 1 if self._is_replaying else NO_LIMIT if room < 0 else max(room, 1)
-        if consumer.config.is_push:
-            subject = consumer.deliver_subject
-            if consumer.flow is not None:
-                budget = min(budget, consumer.flow.room)
-            if consumer.rate is not None:
-                budget = min(budget, consumer.rate.room(now_ns))
-            sub = _plain(consumer.account.target(subject, consumer.deliver_group))
-            return Outlet(subject, None, sub, count_max, budget)
+        push = consumer.push
+        if push is not None:
+            sub = _plain(consumer.account.target(push.subject, push.group))
+            return Outlet(push.subject, None, sub, count_max, push.room(now_ns, budget))
         request = self._next_request(now_ns)
         if request is None:
             return None
@@ -178,41 +175,15 @@ class Delivery:
 
     def _deliver_run(self, outlet: Outlet, sub: Subscription, now_ns: int) -> tuple[int, int]:
         """Deliver by the kernel; size (-1 at the end) and count."""
-        consumer = self._consumer
-        ledger, store, pending = consumer.ledger, consumer.stream.store, consumer.pending
-        start_seq, last_seq, count_max, size_max = ledger.next_seq, consumer.stream.committed_seq, outlet.count_max, 0
-        is_listed = len(pending.last_seqs) > 0
-        if is_listed:
-            start_seq = pending.last_seqs[0]
+        consumer, is_listed = self._consumer, len(self._consumer.pending.last_seqs) > 0
+        start_seq = consumer.pending.last_seqs[0] if is_listed else consumer.ledger.next_seq
+        last_seq = consumer.stream.committed_seq
         if start_seq > last_seq:
             return -1, 0
-        if is_listed:
-            last_seq = start_seq
-        filter = store.queries.filter(pending.filters)
-        num_pending = consumer.num_pending()
-        for size_max in (outlet.size_max, NO_LIMIT):
-            run = frames(
-                store,
-                start_seq,
-                last_seq,
-                filter,
-                count_max,
-                size_max,
-                sub.sid,
-                consumer.ack_prefix,
-                ledger.delivered_consumer_seq + 1,
-                num_pending,
-                consumer.config.headers_only,
-                consumer.extra_headers(outlet.request),
-            )
-            if run.count or run.reason != SIZE:
-                break
-            if outlet.request is not None and 0 < outlet.request.bytes_left <= outlet.size_max:
-                consumer.send_statuses(consumer.requests.refuse_head())
-                return 0, 0
-            count_max = 1  # larger than a chunk: it goes alone
-            if outlet.request is not None and outlet.request.bytes_left:
-                outlet = outlet._replace(size_max=outlet.request.bytes_left)
+        run = self._frames(outlet, sub, start_seq, start_seq if is_listed else last_seq)
+        if run is None:
+            consumer.send_statuses(consumer.requests.refuse_head())
+            return 0, 0
         for seq in run.damaged:
             consumer.damaged(seq)
         if run.count:
@@ -223,9 +194,38 @@ class Delivery:
         is_at_end = run.reason == END or not run.count
         next_seq = run.next_seq if is_at_end else max(run.seqs[-1], *run.damaged, 0) + 1
         self._note_run(outlet, run.seqs, len(run.damaged), next_seq, run.size, now_ns)
-        if not run.count and run.reason == END and not is_listed and not run.damaged:
-            return -1, 0
-        return max(run.size, 1), run.count
+        if run.count or run.damaged or is_listed:
+            return max(run.size, 1), run.count
+        return -1, 0
+
+    def _frames(self, outlet: Outlet, sub: Subscription, start_seq: int, last_seq: int) -> Run | None:
+        """Frames of the next messages; None when the first does not fit into what its request allows."""
+        run = self._frame(outlet, sub, start_seq, last_seq, outlet.count_max, outlet.size_max)
+        if run.count or run.reason != SIZE:
+            return run
+        # A message that is larger than a chunk goes alone.
+        allowed = outlet.request.bytes_left if outlet.request is not None else 0
+        run = self._frame(outlet, sub, start_seq, last_seq, 1, allowed or NO_LIMIT)
+        return run if run.count or run.reason != SIZE else None
+
+    def _frame(
+        self, outlet: Outlet, sub: Subscription, start_seq: int, last_seq: int, count_max: int, size_max: int
+    ) -> Run:
+        consumer, store = self._consumer, self._consumer.stream.store
+        return frames(
+            store,
+            start_seq,
+            last_seq,
+            store.queries.filter(consumer.pending.filters),
+            count_max,
+            size_max,
+            sub.sid,
+            consumer.ack_prefix,
+            consumer.ledger.delivered_consumer_seq + 1,
+            consumer.num_pending(),
+            consumer.config.headers_only,
+            consumer.extra_headers(outlet.request),
+        )
 
     def _note_run(
         self, outlet: Outlet, seqs: array[int], damaged_count: int, next_seq: int, size: int, now_ns: int
@@ -257,10 +257,8 @@ class Delivery:
         consumer.delivered(now_ns)
         if outlet.request is not None:
             consumer.send_statuses(consumer.requests.served(outlet.request, count, size, now_ns))
-        if consumer.rate is not None:
-            consumer.rate.sent(size)
-        if consumer.flow is not None and (consumer.flow.sent(size) or consumer.must_ask_acks):
-            consumer.ask_flow_control()
+        if consumer.push is not None:
+            consumer.push.sent(size)
 
     # One by one
 

@@ -26,7 +26,7 @@ def consumer_info(consumer: Consumer, now_ns: int, *, with_server: bool) -> dict
         "num_waiting": len(consumer.requests),
         "num_pending": consumer.num_pending(),
     }
-    if consumer.is_active:
+    if consumer.push is not None and consumer.push.is_active:
         info["push_bound"] = True
     if consumer.pause.is_on(now_ns):
         info |= {"paused": True, "pause_remaining": consumer.pause.left_ns(now_ns)}

@@ -28,7 +28,6 @@ from jetlake.jetstream.consumer_rules import (
     same_config,
     with_defaults,
 )
-from jetlake.jetstream.interest import Interest
 from jetlake.jetstream.stream_config import Retention
 
 if TYPE_CHECKING:
@@ -63,13 +62,12 @@ def _change(consumer: Consumer, config: ConsumerConfig, action: Action) -> None:
     if consumer.stream.config.retention is Retention.WORKQUEUE:
         others = [other.config for other in consumer.stream.consumers.values() if other is not consumer]
         check_partition(config, others)
-    is_bound = consumer.config.is_push and consumer.account.has_interest(consumer.deliver_subject)
+    is_bound = consumer.push is not None and consumer.account.has_interest(consumer.push.subject)
     check_update(consumer.config, config, is_bound=is_bound)
     consumer.update(_with_threshold(config))
 
 
 def _add(stream: Stream, name: str, config: ConsumerConfig, created_ns: int | None) -> Consumer:
-    _set_interest(stream)
     consumer = Consumer(stream, name, config, created_ns or stream.host.clock())
     stream.consumers[name] = consumer
     keeper = None
@@ -81,11 +79,6 @@ def _add(stream: Stream, name: str, config: ConsumerConfig, created_ns: int | No
     if stream.interest is not None:
         stream.interest.consumer_added(consumer)
     return consumer
-
-
-def _set_interest(stream: Stream) -> None:
-    if stream.interest is None and stream.config.retention is not Retention.LIMITS:
-        stream.interest = Interest(stream)
 
 
 def _ceilings(stream: Stream) -> Ceilings:
@@ -159,7 +152,6 @@ def close_consumers(stream: Stream) -> None:
 
 def recover_consumers(stream: Stream) -> None:
     """Open the consumers that a stream had. One whose file is damaged is reported and left aside, files and all."""
-    _set_interest(stream)
     if stream.directory is None:
         return
     files, host = stream.js.files, stream.host

@@ -62,7 +62,7 @@ def _wait(consumer: Consumer, request: PullRequest, now_ns: int) -> None:
     requests = consumer.requests
     if requests.is_full:
         requests.drop_unheard(consumer.account.has_interest)
-    consumer.active_ns = now_ns
+    consumer.activity.active_ns = now_ns
     if request.no_wait:
         available = consumer.num_pending() + len(consumer.ledger.queue)
         if not available and not request.expires_ns:

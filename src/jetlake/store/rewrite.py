@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import secrets
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from jetlake.errors import CorruptBlock
@@ -122,9 +122,11 @@ class Rewrite:
             self._is_made = True
         data, found = self._old.next_piece(self.step_size, self._copied_seq)
         last_seq = self.last_seq if self._old.is_read else min(found.last_seq, self.last_seq)
-        runs = list(self._live_runs(found, last_seq))
+        spans = list(_spans(found, list(self._live_runs(found, last_seq))))
         self._copied_seq = max(self._copied_seq, found.last_seq)
-        self._append(b"".join(_pieces(data, found, runs)), _starts(found, runs))
+        view, offsets = memoryview(data), found.offsets
+        live = b"".join([view[offsets[start] : end] for start, _, end in spans])
+        self._append(live, [] if self.file.envelope.is_plain else _starts(offsets, spans))
         if self._old.is_read:
             self.is_copied = True
             if self._old.evidence and not self.shred:
@@ -138,7 +140,7 @@ class Rewrite:
         base_seq = seqs[0] if isinstance(seqs, range) and seqs else None
         for first, last in self._left_out.gaps(self._copied_seq + 1, last_seq):
             if base_seq is not None:
-                start, stop = max(first - base_seq, stop), min(last + 1 - base_seq, len(seqs))
+                start, stop = max(first - base_seq, 0), min(last + 1 - base_seq, len(seqs))
             else:
                 start = bisect_left(seqs, first, stop)
                 stop = bisect_right(seqs, last, start)
@@ -362,31 +364,33 @@ def _without(first: int, last: int, seqs: Iterable[int]) -> Iterator[tuple[int, 
         yield first, last
 
 
-def _pieces(data: Buffer, found: Scan, runs: Iterable[tuple[int, int]]) -> Iterator[memoryview]:
-    """The bytes of runs of messages, without what lies between them and is not a message."""
-    view, offsets = memoryview(data), found.offsets
-    ends = offsets[1:]  # where a message ends: where the next one begins, unless something else comes first
-    ends.append(found.end)
-    between = list[int]()  # the messages after which something else comes
+def _spans(found: Scan, runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int, int]]:
+    """Runs of messages, cut where something else lies between: positions of the first and the next, and the end."""
+    offsets, ends = found.offsets, found.offsets[1:]
+    ends.append(found.end)  # a message ends where the next one begins, unless something else comes first
+    between = list[int]()  # the messages after which something else comes, the last one first
     for offset in sorted([*found.others, *(start for start, _ in found.damage)], reverse=True):
         place = bisect_left(offsets, offset) - 1
         if place >= 0:
             ends[place] = offset
             between.append(place)
     for start, stop in runs:
-        while between and between[-1] < start:
-            between.pop()
         while between and between[-1] < stop - 1:
             place = between.pop()
             if place >= start:
-                yield view[offsets[start] : ends[place]]
+                yield start, place + 1, ends[place]
                 start = place + 1
-        yield view[offsets[start] : ends[stop - 1]]
+        yield start, stop, ends[stop - 1]
 
 
-def _starts(found: Scan, runs: Iterable[tuple[int, int]]) -> list[int]:
-    """Where the messages of runs begin once they lie one after the other."""
-    raise NotImplementedError
+def _starts(offsets: Sequence[int], spans: Iterable[tuple[int, int, int]]) -> list[int]:
+    """Where the messages of spans begin once they lie one after the other."""
+    starts, size = list[int](), 0
+    for start, stop, end in spans:
+        shift = size - offsets[start]
+        starts += [offset + shift for offset in offsets[start:stop]]
+        size = end + shift
+    return starts
 
 
 def _joined(records: list[bytes]) -> tuple[bytes, list[int]]:

@@ -189,8 +189,7 @@ def unpin(request: Request) -> None:
     consumer = _consumer(request)
     if group not in consumer.config.priority_groups:
         raise errors.CONSUMER_INVALID_PRIORITY_GROUP()
-    consumer.groups.unpin()
-    consumer.events.unpinned(group, "admin")
+    consumer.unpin(group, "admin")
     request.reply({})
     consumer.resume()
 

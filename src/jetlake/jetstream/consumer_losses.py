@@ -1,0 +1,75 @@
+"""What a consumer makes of messages that leave its stream: by a purge, a deletion, limits or age.
+
+What is pending and gone counts as terminated. A consumer is told of purges and deletions. Of what limits take it is not
+told, so it looks for itself when its numbers are asked for, and when it may deliver nothing because too much is
+pending: by a number that grows with every loss, so that looking costs nothing where nothing was lost.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jetlake.jetstream.consumer_events import DELETED_REASON
+from jetlake.jetstream.consumer_ledger import Dropped
+from jetlake.subjects import is_subset
+
+if TYPE_CHECKING:
+    from jetlake.jetstream.consumer import Consumer
+
+
+class Losses:
+    """The losses of a stream, as one consumer sees them."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._seen_count = self._count()
+
+    def purged(self, filter: str | None) -> None:
+        """All that match a filter are gone, up to some sequence; or (None) messages left by age or limits."""
+        consumer = self._consumer
+        ledger, pending_count = consumer.ledger, len(consumer.ledger.pending)
+        first_seq = self._first_left(filter)
+        if filter is not None or ledger.next_seq < first_seq or ledger.floor_stream_seq < first_seq - 1:
+            ledger.skip_to(first_seq)
+        self.look()
+        if len(ledger.pending) < pending_count:
+            consumer.acked_ns = consumer.host.clock()
+
+    def _first_left(self, filter: str | None) -> int:
+        """The first message that may concern the consumer after a purge."""
+        store, mine = self._consumer.stream.store, self._consumer.config.filters
+        if filter not in (None, ">") and mine and all(is_subset(own, str(filter)) for own in mine):
+            # All that it wants was purged: it goes on at the first that is left of it, or after the end.
+            return store.queries.next_seq(store.queries.filter(str(filter)), 0) or store.catalog.last_seq + 1
+        return store.catalog.first_seq
+
+    def removed(self, seq: int) -> bool:
+        """One message is gone; whether it was pending."""
+        dropped = self._consumer.ledger.drop(seq)
+        if dropped is not None:
+            self._tell(dropped)
+        return dropped is not None
+
+    def look(self, *, anyway: bool = False) -> None:
+        """Drop what is pending and gone, if anything left the stream since the last time."""
+        count = self._count()
+        if count == self._seen_count and not anyway:
+            return
+        self._seen_count = count
+        ledger, is_live = self._consumer.ledger, self._consumer.stream.store.catalog.is_live
+        for seq in [seq for seq, _, _ in ledger.pending.entries() if not is_live(seq)]:
+            self.removed(seq)
+        for seq in [seq for seq in ledger.redelivered if not is_live(seq)]:
+            del ledger.redelivered[seq]
+
+    def _count(self) -> int:
+        """How many messages left the stream other than by the acks of its consumers."""
+        stream = self._consumer.stream
+        acked = stream.interest.removed_count if stream.interest is not None else 0
+        return stream.store.catalog.last_seq - stream.store.catalog.table.total - acked
+
+    def _tell(self, dropped: Dropped) -> None:
+        consumer = self._consumer
+        consumer.acked_ns = consumer.host.clock()
+        consumer.events.terminated(dropped.seq, dropped.consumer_seq, dropped.deliveries, DELETED_REASON)
+        consumer.changed()
