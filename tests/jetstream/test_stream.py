@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from jetlake.broker.broker import Broker
 from jetlake.jetstream.service import JetStream
 from jetlake.jetstream.stream import Stream, refused_acks
+from jetlake.jetstream.stream_config import Retention
 from jetlake.store import FileStore
 from jetlake.testing.clock import FakeClock
 from tests.broker.sessions import FakeConnection, connect, make_broker
@@ -242,3 +243,14 @@ def test_with_an_interval_the_last_messages_are_synced_too(bench: Bench) -> None
     timer.callback()
     bench.host.settle()
     assert stream.store.next_sync_ns() is None
+
+
+def test_a_stream_that_turns_to_interest_keeps_nothing_that_nobody_wants(bench: Bench) -> None:
+    stream = bench.create()
+    bench.publish(b"a", b"b")
+    bench.host.settle()
+    stream.update(replace(stream.config, retention=Retention.INTEREST))
+    assert stream.store.fast_state().msgs == 0
+    bench.publish(b"c")
+    bench.host.settle()
+    assert bench.seqs() == [1, 2, 3] and stream.store.fast_state().msgs == 0

@@ -104,7 +104,8 @@ class _Write:
 
     def __init__(self, files: Files, path: str, snapshot: Snapshot | None, sync: bool) -> None:
         self._files, self._path, self._snapshot, self._sync = files, path, snapshot, sync
-        self.is_small = snapshot is None or snapshot.pending_count <= _SMALL_COUNT
+        # It makes a file, syncs it and its directory: with syncs that is nothing for the loop's thread.
+        self.is_small = not sync and (snapshot is None or snapshot.pending_count <= _SMALL_COUNT)
 
     def run(self) -> None:
         directory = self._path.rpartition("/")[0]

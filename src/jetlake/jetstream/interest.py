@@ -6,6 +6,8 @@ workqueue   every message is stored, and leaves when the one consumer that wants
 A consumer is done with a message when it was acknowledged or terminated; without acks, when it was delivered. One that
 reached max_deliver is kept. After a crash a message may be there still although every consumer was done with it: what
 consumers remember is looked through once at the start (`check`).
+
+Which consumers want a subject is remembered, so that an ack costs what its own subject's consumers cost, not all.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
     from jetlake.jetstream.consumer import Consumer
     from jetlake.jetstream.stream import Stream
 
-_SUBJECTS_MAX = 4096  # whose interest is remembered
+_SUBJECTS_MAX = 4096  # whose consumers are remembered
+_SEQS_PER_CONSUMER = 8  # asking a consumer how far it is costs about as much as this part of removing a message
 
 
 class Interest:
@@ -30,7 +33,7 @@ class Interest:
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
         self.removed_count = 0  # messages that left because consumers were done with them
-        self._wanted: dict[bytes, bool] = {}
+        self._takers: dict[str, list[Consumer]] = {}
         self._wants_all: bool | None = None
 
     # At publish time
@@ -45,16 +48,17 @@ class Interest:
 
     def wants(self, subject: bytes) -> bool:
         """Whether a message of this subject is to be stored."""
-        if self.wants_all:
-            return True
-        wanted = self._wanted.get(subject)
-        if wanted is None:
-            text = decode_subject(subject)
-            wanted = any(is_subset(text, own) for consumer in self._consumers for own in consumer.config.filters)
-            if len(self._wanted) >= _SUBJECTS_MAX:
-                self._wanted.clear()
-            self._wanted[subject] = wanted
-        return wanted
+        return self.wants_all or bool(self._takers_of(decode_subject(subject)))
+
+    def _takers_of(self, subject: str) -> list[Consumer]:
+        """The consumers that want messages of a subject."""
+        takers = self._takers.get(subject)
+        if takers is None:
+            takers = [consumer for consumer in self._consumers if _takes(consumer, subject)]
+            if len(self._takers) >= _SUBJECTS_MAX:
+                self._takers.clear()
+            self._takers[subject] = takers
+        return takers
 
     # What consumers did
 
@@ -86,6 +90,11 @@ class Interest:
         if not self._is_work_queue:
             self._look_through(consumer.ledger.floor_stream_seq + 1)
 
+    def begin(self) -> None:
+        """Interest counts from now on in a stream that kept everything: without consumers nobody wants it."""
+        if not self._is_work_queue and not self._stream.consumers:
+            self._stream.purge()
+
     def check(self) -> None:
         """Remove what all consumers are done with, as far as any of them got."""
         if not self._stream.consumers:
@@ -107,7 +116,7 @@ class Interest:
         return self._stream.config.retention is Retention.WORKQUEUE
 
     def _forget(self) -> None:
-        self._wanted.clear()
+        self._takers.clear()
         self._wants_all = None
 
     def _look_through(self, first_seq: int, last_seq: int | None = None) -> None:
@@ -130,26 +139,24 @@ class Interest:
             self._remove([seq for seq in seqs if not consumer.needs(seq, store.subject_of(seq))])
 
     def _remove_unwanted(self, seqs: Iterable[int]) -> None:
-        consumers = self._consumers
-        self._remove(seq for seq in seqs if not self._is_wanted(seq, consumers))
+        self._remove([seq for seq in seqs if not self._is_wanted(seq)])
 
-    def _is_wanted(self, seq: int, consumers: list[Consumer]) -> bool:
-        subject = ""
-        if any(consumer.config.filters for consumer in consumers):
-            try:
-                subject = self._stream.store.subject_of(seq)
-            except MessageNotFound:
-                return False
-        return any(consumer.needs(seq, subject) for consumer in consumers)
+    def _is_wanted(self, seq: int) -> bool:
+        try:
+            subject = self._stream.store.subject_of(seq)
+        except MessageNotFound:
+            return False
+        return any(consumer.needs(seq, subject) for consumer in self._takers_of(subject))
 
     def _remove(self, seqs: Iterable[int]) -> None:
-        stream, store = self._stream, self._stream.store
+        stream, store, seqs = self._stream, self._stream.store, list(seqs)
         if stream.problem is not None:
             return  # nothing can be written; what is left over is found when the files are read anew
         before = store.catalog.table.total
-        keep_seq = self._keep_seq()
-        if keep_seq > store.catalog.first_seq:
-            store.compact(keep_seq)
+        if len(seqs) * _SEQS_PER_CONSUMER >= len(stream.consumers):
+            keep_seq = self._keep_seq()
+            if keep_seq > store.catalog.first_seq:
+                store.compact(keep_seq)
         for seq in seqs:
             if seq >= store.catalog.first_seq:
                 store.remove(seq)
@@ -164,6 +171,11 @@ class Interest:
         if not consumers or (self._is_work_queue and any(consumer.config.filters for consumer in consumers)):
             return 0  # what nobody wants stays in a work queue
         return min(consumer.ledger.needed_seq for consumer in consumers)
+
+
+def _takes(consumer: Consumer, subject: str) -> bool:
+    filters = consumer.config.filters
+    return not filters or any(is_subset(subject, filter) for filter in filters)
 
 
 def _nothing() -> None:

@@ -470,9 +470,12 @@ class Stream:
 
     def update(self, config: StreamConfig) -> None:
         """Take another configuration. The account has checked it and keeps it."""
+        had_interest = self.interest is not None
         self.config = config
         self.store.update(limits(config))
         self._use(config)
+        if self.interest is not None and not had_interest:
+            self.interest.begin()
         self.account.remove_capture(self)
         self.account.add_capture(self)
         self._changed()
