@@ -7,6 +7,8 @@ BIN := .venv/bin
 EXTRAS := dev,spark$(if $(shell command -v java),,$(comma)java)
 KERNEL_SOURCES := $(shell find src -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 READY := .venv/.kernels-built
+# Many tests wait for servers, so there may be more workers than cores.
+WORKERS ?= 3
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
@@ -21,7 +23,7 @@ run: $(READY)  ## the whole of JetLake in one run: a server, 200,000 messages, t
 	@$(BIN)/python examples/pipeline.py
 
 test: lint types  ## lint, types, import rules, then all tests
-	@$(BIN)/python -m pytest -q
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
 
 bench: $(READY)  ## run the benchmarks
 	@$(BIN)/python -m benchmarks

@@ -1,7 +1,7 @@
 """A JetLake server for tests and experiments: in a process of its own, on a free port, gone at the end.
 
-    with run_server("data") as url:
-        nc = await nats.connect(url)
+with run_server("data") as url:
+    nc = await nats.connect(url)
 """
 
 from __future__ import annotations
