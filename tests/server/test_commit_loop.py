@@ -4,7 +4,7 @@ import asyncio
 import threading
 from typing import Any
 
-from jetlake.server.commit_loop import CommitLoop
+from jetlake.server.commit_loop import BACKGROUND_THREADS_MAX, THREADS_MAX, CommitLoop
 
 
 class Work:
@@ -28,9 +28,9 @@ class Work:
 class Unit:
     """Hands out works one after the other."""
 
-    def __init__(self, *works: Work | None, is_synced: bool = True) -> None:
+    def __init__(self, *works: Work | None, is_synced: bool = True, is_background: bool = False) -> None:
         self._works = list(works)
-        self.is_synced = is_synced
+        self.is_synced, self.is_background = is_synced, is_background
         self.events: list[Any] = []
 
     def prepare_commit(self) -> Work | None:
@@ -68,6 +68,19 @@ async def test_without_a_sync_a_small_commit_is_over_at_the_end_of_the_batch() -
     assert unsynced.events == ["prepare", "complete"] and synced.events == []
     await commits.drain()
     assert synced.events == ["prepare", "complete"]
+    commits.close()
+
+
+async def test_a_stream_does_not_wait_for_what_is_done_in_the_background() -> None:
+    commits = CommitLoop(asyncio.get_running_loop(), lambda: None)
+    slow, stream = [Work() for _ in range(BACKGROUND_THREADS_MAX + THREADS_MAX)], Work()
+    for work in slow:
+        commits.request(Unit(work, is_background=True))
+    commits.request(Unit(stream))
+    await started(stream)
+    for work in (*slow, stream):
+        work.may_end.set()
+    await commits.drain()
     commits.close()
 
 

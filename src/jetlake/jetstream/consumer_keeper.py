@@ -122,6 +122,7 @@ class _Write:
 class Keeper:
     """The file of one consumer: a CommitUnit."""
 
+    is_background = True
     is_synced = True  # in every mode it makes and renames a file: not for the loop's thread
 
     def __init__(

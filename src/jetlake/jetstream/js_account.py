@@ -295,7 +295,7 @@ class JsAccount:
 class _Removal:
     """Directories that are to go, as a commit, which keeps the disk out of the loop's thread."""
 
-    is_synced = True
+    is_synced = is_background = True
 
     def __init__(self, account: JsAccount, directories: list[str], done: Callable[[], None]) -> None:
         self._files, self._host, self._directories, self._done = account.files, account.host, directories, done

@@ -329,6 +329,8 @@ class Stream:
         else:
             self._idle.append(callback)
 
+    is_background = False
+
     @property
     def is_synced(self) -> bool:
         return isinstance(self.store, FileStore) and self.store.options.sync == "always"

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from jetlake.jetstream.host import Commit, CommitUnit
 
 THREADS_MAX = 4
+BACKGROUND_THREADS_MAX = 2
 
 
 class CommitLoop:
@@ -26,6 +27,7 @@ class CommitLoop:
     def __init__(self, loop: asyncio.AbstractEventLoop, after: Callable[[], None]) -> None:
         self._loop, self._after = loop, after
         self._threads = ThreadPoolExecutor(THREADS_MAX, "commit")
+        self._background = ThreadPoolExecutor(BACKGROUND_THREADS_MAX, "background-commit")
         self._waiting: dict[int, CommitUnit] = {}
         self._running: dict[int, CommitUnit] = {}
         self._is_scheduled = self._is_batch = False
@@ -74,7 +76,8 @@ class CommitLoop:
             if is_alone and getattr(commit, "is_small", False):
                 self._finish(unit, commit, _run(commit))
             else:
-                self._threads.submit(self._run_in_thread, unit, commit)
+                threads = self._background if unit.is_background else self._threads
+                threads.submit(self._run_in_thread, unit, commit)
         self._tell_idle()
         self._after()
 
@@ -113,6 +116,7 @@ class CommitLoop:
     def close(self) -> None:
         """Let the threads go."""
         self._threads.shutdown()
+        self._background.shutdown()
 
 
 def _run(commit: Commit) -> BaseException | None:
