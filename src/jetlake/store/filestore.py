@@ -6,15 +6,7 @@
 
 A directory holds one stream and is open for writing in one process at a time. With `autocommit=False` changes are
 staged until `commit`, or, to keep the disk out of the caller's thread, `prepare_commit`, `Commit.run` and
-`complete_commit`: see `commit.py`.
-
-The room of removed messages comes back when their block is empty or, if more than half of it is dead, by and by: every
-commit that has little to write copies a piece of one such block (`rewrite.py`). So the dead bytes on disk are at most
-as many as the live ones, plus what waits to be rewritten. If more than `_WAITING_MAX` blocks wait, commits do their
-piece however much they write, twice as large as what they write: what replaces messages cannot outrun that. Beside the
-blocks there is one copy under way, of at most a block. What removes very much at once leaves it to later commits.
-
-After a failed write or sync the store is frozen: reads go on, writes raise
+`complete_commit`: see `commit.py`. After a failed write or sync the store is frozen: reads go on, writes raise
 StoreFrozen, and only opening it again finds out what the disk holds.
 """
 
@@ -24,7 +16,7 @@ import os
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from types import TracebackType
@@ -48,7 +40,7 @@ from jetlake.store.queries import Queries
 from jetlake.store.record import Record, encode
 from jetlake.store.recover import load_index, outward_groups, rebuild_sidecar, recover
 from jetlake.store.removal import ERASE, LOST, REMOVED, RemovalGroup
-from jetlake.store.rewrite import STEP_SIZE, Rewrite, erase_bytes, rewrite_block
+from jetlake.store.rewrite import erase_bytes, rewrite_block
 from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.sidecar import Seal, seal
 
@@ -56,9 +48,7 @@ BLOCK_SIZE_DEFAULT = 32 * 1024 * 1024
 _OPEN_FILES_MAX = 64
 # A sealed block is rewritten without its dead messages when more than this part of it is dead.
 _DEAD_PART_MAX = 0.5
-# A commit that writes more than this leaves rewriting to others, unless more blocks than that wait for it.
-_BUSY_SIZE = 1024 * 1024
-_WAITING_MAX = 8
+_REWRITE_SIZE_MIN = 256 * 1024
 # A sealed block whose frames are smaller than this on average is rewritten in larger ones.
 _FRAME_SIZE_MIN = 16 * 1024
 
@@ -86,8 +76,6 @@ class FileStore(BlockStore):
     """The contract of `api.StreamStore`, in files."""
 
     size_fixed, size_headers = 30, 4
-    # Smaller blocks are not rewritten by themselves; so much of one is copied by a commit. Tests want less.
-    rewrite_size_min, rewrite_step_size = 256 * 1024, STEP_SIZE
 
     def __init__(
         self,
@@ -118,7 +106,7 @@ class FileStore(BlockStore):
             self.reload(first_seq)
             migrate(self)
             self._apply_limits()
-            self.commit(rewrites=False)
+            self.commit()
         except BaseException:
             self.release()
             raise
@@ -144,11 +132,8 @@ class FileStore(BlockStore):
         self._has_new_names = False
         self._gone_files: list[BlockFile] = []
         self._sparse: set[int] = set()  # sealed blocks to write anew
-        self._rewrite: Rewrite | None = None  # of one of them, under way
         self.scratch: bytearray | None = bytearray()  # for recovery, which lets go of it when blocks are open
         recover(self, first_seq)
-        for block in self.catalog.blocks[:-1]:
-            self._thinned(block)
 
     def __enter__(self) -> Self:
         return self
@@ -160,9 +145,9 @@ class FileStore(BlockStore):
 
     # Committing
 
-    def commit(self, *, sync: bool | None = None, rewrites: bool = True) -> int:
+    def commit(self, *, sync: bool | None = None) -> int:
         """Write what is staged, and sync it when that is due (or as told); the last durable sequence."""
-        commit = self.prepare_commit(sync=sync, rewrites=rewrites)
+        commit = self.prepare_commit(sync=sync)
         if commit is not None:
             try:
                 commit.run()
@@ -172,32 +157,27 @@ class FileStore(BlockStore):
             self.complete_commit(commit)
         return self.durable_seq
 
-    def prepare_commit(self, *, sync: bool | None = None, rewrites: bool = True) -> Commit | None:
-        """Everything that is staged and not yet on its way to the disk; None when there is nothing to do.
-
-        With `rewrites`, it may also carry a piece of a rewrite.
-        """
+    def prepare_commit(self, *, sync: bool | None = None) -> Commit | None:
+        """Everything that is staged and not yet on its way to the disk; None when there is nothing to do."""
         self._check_writable()
         assert not self._committing, "one commit at a time"
         self._stage_removals()
+        sync = self._is_sync_due() if sync is None else sync
+        if self._gone_files and self.options.sync != "never":
+            sync = True  # what says that they are gone must be durable before they go
         catalog = self.catalog
-        commit = Commit(self.files, self.directory, self._is_sync_due() if sync is None else sync, catalog.last_seq)
+        commit = Commit(self.files, self.directory, sync, catalog.last_seq)
         for block in reversed(catalog.blocks):
             if not (block.pending_size or block.id in self._new or block.id in self._sealed):
                 break  # the ones before it have nothing to write either
             commit.writes.insert(0, self._block_write(block))
-        if rewrites:
-            commit.rewrite = self._next_piece(sum(write.end - write.start for write in commit.writes))
-        is_installing = commit.rewrite is not None and commit.rewrite.is_installing
-        if (self._gone_files or is_installing) and self.options.sync != "never":
-            commit.sync = True  # what says that messages are gone must be durable before their files go
         commit.has_new_names = bool(self._new) or self._has_new_names
-        if commit.sync:
+        if sync:
             commit.unsynced = list(self._unsynced.values())
         if self._sealed:
             commit.checkpoint = self._checkpoint()
         commit.dropped, self._gone_files = self._gone_files, []
-        if not (commit.writes or commit.unsynced or commit.dropped or commit.rewrite):
+        if not (commit.writes or commit.unsynced or commit.dropped):
             self.durable_seq = catalog.last_seq
             return None
         self._committing = True
@@ -218,7 +198,7 @@ class FileStore(BlockStore):
             if write.sealed is not None:
                 self._sealed.pop(block.id, None)
                 write.file.release()
-                if self._is_choppy(block, write.file):
+                if _is_choppy(block, write.file):
                     self._sparse.add(block.id)
             block.trim_chunks(0 if block.sealed else 2)
         self._has_new_names = commit.has_new_names and not commit.sync
@@ -228,8 +208,8 @@ class FileStore(BlockStore):
             self._synced_at_ns = self.clock()
         if commit.sync or self.options.sync != "always":
             self.durable_seq = commit.last_seq
-        if commit.rewrite is not None and commit.rewrite.is_over:
-            self._end_rewrite(commit.rewrite)
+        if self._sparse:
+            self._rewrite_sparse()
         return self.durable_seq
 
     def fail_commit(self, error: BaseException) -> None:
@@ -332,9 +312,6 @@ class FileStore(BlockStore):
     def attach(self, block: MsgBlock) -> BlockFile:
         """Connect a block with its file."""
         file = BlockFile(self.files, block.path, block.header, envelope_of(block.header, self.options.keys, block.path))
-        return self._connect(block, file)
-
-    def _connect(self, block: MsgBlock, file: BlockFile) -> BlockFile:
         self.block_files[block.id] = file
 
         def read_body(start: int, end: int) -> bytes:
@@ -360,8 +337,6 @@ class FileStore(BlockStore):
     def _use(self, file: BlockFile) -> None:
         """Keep the number of open files within bounds."""
         block_id = file.header.block_id
-        if self._is_installing(block_id):
-            return  # it stays open: its name is about to lead to another file
         with self._open_files_lock:
             self._open_files[block_id] = file
             self._open_files.move_to_end(block_id)
@@ -369,10 +344,6 @@ class FileStore(BlockStore):
                 self._open_files.popitem(last=False)[1].release()
 
     def _load_index(self, block: MsgBlock) -> BlockIndex:
-        if self._is_installing(block.id):
-            assert self._rewrite is not None
-            if self._rewrite.index_before is not None:  # the sidecar is about to be another one
-                return self._rewrite.index_before
         index, frames = load_index(self, block)
         self.block_files[block.id].frames = frames
         return index
@@ -394,8 +365,6 @@ class FileStore(BlockStore):
         self._sealed.pop(block.id, None)
         self._sparse.discard(block.id)
         self._new.discard(block.id)
-        if self._rewrite is not None and self._rewrite.block is block:
-            self._rewrite.is_cancelled = True
         self._gone_files.append(file)  # also a new one: a commit may be about to make it
 
     def _note_dropped_middle(self, block: MsgBlock) -> None:
@@ -404,9 +373,7 @@ class FileStore(BlockStore):
         if block.last_seq >= block.first_seq:
             gone.add_range(block.first_seq, block.last_seq)
         gone.difference_update(lost)
-        rewrite = self._rewrite
-        is_installing = rewrite is not None and self._is_installing(block.id)  # then its sidecar may be either one
-        for group in rewrite.groups if rewrite is not None and is_installing else outward_groups(self, block):
+        for group in outward_groups(self, block):
             if group.block_id:
                 self._stage_group(group)
             else:
@@ -418,96 +385,27 @@ class FileStore(BlockStore):
     # Rewriting
 
     def _thinned(self, block: MsgBlock) -> None:
-        if block.body_size >= self.rewrite_size_min and _dead_part(block) > _DEAD_PART_MAX:
+        if _is_sparse(block):
             self._sparse.add(block.id)
 
-    def _is_choppy(self, block: MsgBlock, file: BlockFile) -> bool:
-        """Was a block written in frames so small that neither compression nor encryption is worth much?"""
-        return block.body_size >= self.rewrite_size_min and len(file.frames) * _FRAME_SIZE_MIN > block.body_size
-
-    def _next_piece(self, pending_size: int) -> Rewrite | None:
-        """The rewrite that a commit of so many bytes has to carry on."""
-        is_behind = len(self._sparse) > _WAITING_MAX
-        if pending_size > _BUSY_SIZE and not is_behind:
-            return None
-        rewrite = self._rewrite = self._rewrite or self._begin_rewrite()
-        if rewrite is not None:
-            rewrite.step_size = max(self.rewrite_step_size, 2 * pending_size if is_behind else 0)
-            if rewrite.is_copied and not rewrite.is_cancelled:
-                self.prepare_install(rewrite, outward_groups(self, rewrite.block))
-        return rewrite
-
-    def _begin_rewrite(self) -> Rewrite | None:
-        for block in self.catalog.blocks if self._sparse else ():
-            if block.id in self._sparse and self.has_sidecar(block) and not block.pending_size:
+    def _rewrite_sparse(self) -> None:
+        """Give back the room of dead messages in sealed blocks."""
+        for block in [block for block in self.catalog.blocks if block.id in self._sparse]:
+            if block.id not in self._sealed and not block.pending_size:
                 self._sparse.discard(block.id)
-                return Rewrite(self, block)
-        return None
+                self._rewrite(block)
 
-    def prepare_install(self, rewrite: Rewrite, groups: Iterable[RemovalGroup]) -> None:
-        """A copy is about to take its block's place."""
-        block = rewrite.block
-        for seq in rewrite.missing:
-            if block.is_live(seq):
-                self.mark_lost(block, seq)
-        rewrite.prepare_install(groups)
-        with self._open_files_lock:
-            self._open_files.pop(block.id, None)
-        assert self.block_files[block.id].file is not None, "open, while its name leads there"
-
-    def _is_installing(self, block_id: int) -> bool:
-        rewrite = self._rewrite
-        return rewrite is not None and rewrite.is_installing and rewrite.block.id == block_id
-
-    def _end_rewrite(self, rewrite: Rewrite) -> None:
-        self._rewrite = None
-        if not rewrite.is_cancelled:
-            self.adopt(rewrite)
-            self._sparse.discard(rewrite.block.id)
-            self._thinned(rewrite.block)
-
-    def adopt(self, rewrite: Rewrite) -> None:
-        """A block's new file is in place: read from it."""
-        block, after = rewrite.block, rewrite.after
-        self.catalog.forget(block)
-        block.index, block.chunks = after.index, []
-        self.block_files[block.id].release()
-        self._connect(block, rewrite.file)
-        self._unsynced.pop(block.id, None)
-        block.body_size = block.written_size = block.synced_size = after.body_size
-        block.last_hash = after.last_hash
-        self.catalog.index(block)  # takes note of the memory that it holds
-
-    def _settle(self) -> None:
-        """Make everything durable, and have no rewrite under way."""
-        self._abandon_rewrite()
-        self.commit(sync=True, rewrites=False)
-
-    def _abandon_rewrite(self, *, shred: bool = False) -> None:
-        """Throw a copy away, overwritten if its messages must not be had again; it will be made anew."""
-        assert not self._committing, "not while a commit is under way"
-        rewrite, self._rewrite = self._rewrite, None
-        if rewrite is not None:
-            rewrite.discard(shred=shred)
-            if not rewrite.is_cancelled:
-                self._sparse.add(rewrite.block.id)
-
-    def has_sidecar(self, block: MsgBlock) -> bool:
-        """Is a block sealed, and its sidecar written?"""
-        return block.sealed and block.id not in self._sealed
+    def _rewrite(self, block: MsgBlock) -> None:
+        rewrite_block(self, block, list(outward_groups(self, block)))
 
     def compact_files(self, dead_part_max: float = 0.0) -> int:
         """Rewrite every sealed block of which more than a part is dead; how many."""
         self._check_writable()
-        self._settle()
+        self.commit(sync=True)
         blocks = [block for block in self.catalog.blocks if block.sealed and _dead_part(block) > dead_part_max]
         for block in blocks:
-            self._rewrite_now(block)
+            self._rewrite(block)
         return len(blocks)
-
-    def _rewrite_now(self, block: MsgBlock) -> None:
-        self._sparse.discard(block.id)
-        rewrite_block(self, block, outward_groups(self, block))
 
     def rotate_keys(self, options: FileOptions) -> None:
         """Write every block again under other options: another key, cipher or compression.
@@ -515,15 +413,15 @@ class FileStore(BlockStore):
         Interrupted, it leaves blocks of both kinds: open the store with both keys and call it again.
         """
         self._check_writable()
-        self._settle()
+        self.commit(sync=True)
         self.options, self.store_salt = options, secrets.token_bytes(SALT_SIZE)
         if self.catalog.active.body_size:
             self._rotate()
         else:
             self._replace_empty_block()
-        self._settle()
+        self.commit(sync=True)
         for block in list(self.catalog.blocks[:-1]):
-            self._rewrite_now(block)
+            self._rewrite(block)
 
     def _replace_empty_block(self) -> None:
         """Start over with a new block in place of an active one that has no records."""
@@ -543,9 +441,7 @@ class FileStore(BlockStore):
         place = (start, len(encode(record, block.seed)))
         group = RemovalGroup(block.id, block.header.generation, SequenceSet([(seq, seq)]), kind=ERASE, place=place)
         self._stage_group(group)
-        if self._rewrite is not None and self._rewrite.block is block:
-            self._abandon_rewrite(shred=True)
-        self.commit(sync=True, rewrites=False)
+        self.commit(sync=True)
         self.erase_live(block, group)
 
     def erase_live(self, block: MsgBlock, group: RemovalGroup) -> None:
@@ -616,12 +512,12 @@ class FileStore(BlockStore):
         """Undo everything after a sequence. The intention is durable before the first byte goes."""
         if self.catalog.active.body_size:
             self._rotate()
-        self._settle()
+        self.commit(sync=True)
         # What says that messages are gone may lie in what is cut off: the blocks that stay must say it themselves.
         kept = [block for block in self.catalog.blocks[:-1] if block.first_seq <= seq]
         for block in kept[:-1]:
             if block.gone:
-                self._rewrite_now(block)
+                self._rewrite(block)
         if kept:
             between = self._between(kept)
             kept[-1].floor_seq = self.catalog.first_seq
@@ -656,7 +552,7 @@ class FileStore(BlockStore):
             return
         try:
             if self.frozen is None:
-                self._settle()
+                self.commit(sync=True)
                 checkpoint = self._checkpoint()
                 checkpoint.gone = list(self.catalog.gone().ranges())
                 write_checkpoint(self.files, self.directory, checkpoint)
@@ -691,3 +587,12 @@ class FileStore(BlockStore):
 
 def _dead_part(block: MsgBlock) -> float:
     return 1 - min(block.size / block.body_size, 1) if block.body_size else 0.0
+
+
+def _is_choppy(block: MsgBlock, file: BlockFile) -> bool:
+    """Was a block written in frames so small that neither compression nor encryption is worth much?"""
+    return block.body_size >= _REWRITE_SIZE_MIN and len(file.frames) * _FRAME_SIZE_MIN > block.body_size
+
+
+def _is_sparse(block: MsgBlock) -> bool:
+    return block.body_size >= _REWRITE_SIZE_MIN and _dead_part(block) > _DEAD_PART_MAX

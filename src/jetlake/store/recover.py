@@ -77,7 +77,7 @@ def load_index(store: FileStore, block: MsgBlock) -> tuple[BlockIndex, list[Fram
         found = _read_index(store, block, file, sidecar)
         if found is not None:
             return found
-    fresh = MsgBlock(file.header, block.path)
+    fresh = MsgBlock(block.header, block.path)
     rebuild_sidecar(store, fresh, file)
     assert fresh.index is not None
     return fresh.index, file.frames
@@ -85,10 +85,8 @@ def load_index(store: FileStore, block: MsgBlock) -> tuple[BlockIndex, list[Fram
 
 def outward_groups(store: FileStore, block: MsgBlock) -> Iterable[RemovalGroup]:
     """What a sealed block's tombstones say of other blocks, as far as it still matters."""
-    groups, file = block.groups, store.block_files[block.id]
-    if store.has_sidecar(block):
-        sidecar = _load_sidecar(store, block, file) or rebuild_sidecar(store, MsgBlock(file.header, block.path), file)
-        groups = sidecar.groups
+    sidecar = _load_sidecar(store, block, store.block_files[block.id])
+    groups = block.groups if sidecar is None else sidecar.groups
     generations = {other.id: other.header.generation for other in store.catalog.blocks}
     for group in groups:
         if group.block_id:
@@ -209,7 +207,7 @@ def _load_sidecar(store: FileStore, block: MsgBlock, file: BlockFile) -> Sidecar
     try:
         with store.files.open(f"{store.directory}/{sidecar_name(block.id)}") as source:
             sidecar = decode_head(source.pread(0, HEAD_SIZE), block.seed)
-            if sidecar is None or (sidecar.block_id, sidecar.generation) != (block.id, file.header.generation):
+            if sidecar is None or (sidecar.block_id, sidecar.generation) != (block.id, block.header.generation):
                 return None
             if sidecar.file_size != store.files.size(block.path):
                 return None
