@@ -1,0 +1,463 @@
+/* A load generator for NATS servers that is never the limit: one thread, non-blocking sockets, no allocation per message.
+ *
+ *   load publish PORT key=value...     publish and count: acks of a stream, or deliveries to subscribers, or nothing;
+ *                                      and consume, alone (connections=0) or at the same time
+ *   load latency PORT key=value...     publish one message at a time, wait for its ack, and note how long that took
+ *
+ * Keys: count (messages in all), connections, window (unacked messages of a connection; 0: no acks are asked for),
+ * size (payload), subject (a prefix), subjects (how many; message i takes a scattered one, all of them are used), ids
+ * (1: each message has its Nats-Msg-Id), subscribers (connections that get every message), consumers (connections that
+ * share what there is of the consumer C of the stream LOAD), deliver (a subject: they are pushed to there, and answer
+ * flow control; without it they pull), batch (of a pull), acks (1: each message is acknowledged, and the last one's ack
+ * is answered before the clock stops: what was sent before it is then done).
+ * Prints one line of JSON. Any error from the server, and any connection that ends early, is an error here.
+ */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { OUT_SIZE = 1 << 18, IN_SIZE = 1 << 20, POOL_SIZE = 1 << 20, CONNECTIONS_MAX = 256, IDLE_MS_MAX = 120000,
+       LINE_SIZE_MAX = 1024 };
+
+static struct { /* what the command line says */
+    long count, connections, window, size, subjects, ids, subscribers, consumers, batch, acks;
+    const char *subject, *deliver;
+    int port;
+} opt = {.count = 1000, .connections = 1, .window = 1, .size = 128, .subjects = 1, .batch = 1, .subject = "bench"};
+
+typedef enum { PUBLISHER, SUBSCRIBER, CONSUMER } Role;
+
+typedef struct {
+    int fd;
+    Role role;
+    long first, quota, sent, acked;          /* a publisher sends messages first .. first + quota - 1 */
+    long got, asked;                         /* a consumer's messages, and how many it asked for */
+    size_t received, expected;               /* bytes, of a subscriber */
+    int pinged, owes_pong, is_done;
+    size_t out_start, out_end, in_start, in_end;
+    char out[OUT_SIZE], in[IN_SIZE];
+} Conn;
+
+static char *pool;
+static uint64_t run_id;
+
+static void die(const char *format, ...) {
+    va_list args;
+    va_start(args, format);
+    fprintf(stderr, "load: ");
+    vfprintf(stderr, format, args);
+    fprintf(stderr, "\n");
+    exit(1);
+}
+
+static int64_t now_ns(clockid_t clock) {
+    struct timespec t;
+    clock_gettime(clock, &t);
+    return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+static char *put_number(char *p, uint64_t n) {
+    char digits[20];
+    int k = 0;
+    do { digits[k++] = '0' + n % 10; } while (n /= 10);
+    while (k) *p++ = digits[--k];
+    return p;
+}
+
+static char *put_text(char *p, const char *text) {
+    size_t size = strlen(text);
+    memcpy(p, text, size);
+    return p + size;
+}
+
+static uint64_t mix(uint64_t x) { /* splitmix64: any number, scattered */
+    x += 0x9E3779B97F4A7C15ULL;
+    x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
+    return x ^ (x >> 31);
+}
+
+/* `PUB <subject>[.<n>] [_INBOX.load.<connection>.<i>] <size>` and the payload; HPUB with an id. */
+static char *put_message(char *p, int connection, long i) {
+    static const char id_start[] = "NATS/1.0\r\nNats-Msg-Id: ";
+    const int id_size = sizeof id_start - 1 + 32 + 4;
+    p = put_text(p, opt.ids ? "HPUB " : "PUB ");
+    p = put_text(p, opt.subject);
+    if (opt.subjects > 1) {
+        *p++ = '.';
+        p = put_number(p, (uint64_t)i * 2654435761ULL % opt.subjects); /* the factor is prime: all subjects are met */
+    }
+    *p++ = ' ';
+    if (opt.window) {
+        p = put_text(p, "_INBOX.load.");
+        p = put_number(p, connection);
+        *p++ = '.';
+        p = put_number(p, i);
+        *p++ = ' ';
+    }
+    if (opt.ids) {
+        p = put_number(p, id_size);
+        *p++ = ' ';
+    }
+    p = put_number(p, opt.size + (opt.ids ? id_size : 0));
+    p = put_text(p, "\r\n");
+    if (opt.ids) {
+        p = put_text(p, id_start);
+        uint64_t halves[2] = {mix(run_id), mix(i)};
+        for (int h = 0; h < 2; h++)
+            for (int k = 60; k >= 0; k -= 4) *p++ = "0123456789abcdef"[halves[h] >> k & 15];
+        p = put_text(p, "\r\n\r\n");
+    }
+    memcpy(p, pool + mix(i) % (POOL_SIZE - opt.size), opt.size);
+    p += opt.size;
+    return put_text(p, "\r\n");
+}
+
+static size_t frame_size_max(void) { return opt.size + strlen(opt.subject) + 256; }
+
+static void send_all(int fd, const char *data, size_t size) {
+    while (size) {
+        ssize_t n = send(fd, data, size, MSG_NOSIGNAL);
+        if (n < 0) die("send: %s", strerror(errno));
+        data += n, size -= n;
+    }
+}
+
+/* Connect, subscribe, and wait for the PONG that says that the server knows. */
+static void greet(Conn *c, int number) {
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(opt.port)};
+    int one = 1;
+    char line[512], answer[65536];
+    size_t got = 0;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    c->fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (connect(c->fd, (void *)&address, sizeof address)) die("connect: %s", strerror(errno));
+    setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    int size = snprintf(line, sizeof line,
+                        "CONNECT {\"verbose\":false,\"pedantic\":false,\"echo\":true,\"headers\":true,\"protocol\":0}\r\n");
+    if (c->role == SUBSCRIBER)
+        size += snprintf(line + size, sizeof line - size, "SUB %s 1\r\n", opt.subject);
+    else if (c->role == CONSUMER) /* pushed messages start to come with the subscription, when the clock runs */
+        size += opt.deliver ? 0 : snprintf(line + size, sizeof line - size, "SUB _INBOX.pull.%d 1\r\n", number);
+    else if (opt.window)
+        size += snprintf(line + size, sizeof line - size, "SUB _INBOX.load.%d.* 1\r\n", number);
+    size += snprintf(line + size, sizeof line - size, "PING\r\n");
+    send_all(c->fd, line, size);
+    while (got < 6 || memcmp(answer + got - 6, "PONG\r\n", 6)) {
+        ssize_t n = recv(c->fd, answer + got, sizeof answer - got, 0);
+        if (n <= 0) die("the server hung up: %.*s", (int)got, answer);
+        got += n;
+    }
+}
+
+static int may_publish(const Conn *c) {
+    return c->sent < c->quota && (!opt.window || c->sent - c->acked < opt.window);
+}
+
+static void fill(Conn *c, int number) {
+    size_t most = frame_size_max();
+    if (c->out_start == c->out_end) c->out_start = c->out_end = 0;
+    char *p = c->out + c->out_end, *stop = c->out + OUT_SIZE - most;
+    if (c->owes_pong && p < stop) {
+        p = put_text(p, "PONG\r\n");
+        c->owes_pong = 0;
+    }
+    while (p < stop && may_publish(c))
+        p = put_message(p, number, c->first + c->sent++);
+    if (c->sent == c->quota && !c->pinged && p < stop) { /* PONG: the server has seen all of it */
+        p = put_text(p, "PING\r\n");
+        c->pinged = 1;
+    }
+    c->out_end = p - c->out;
+}
+
+/* Ask for messages: subscribe to those that are pushed, or pull a batch when the last one is complete. */
+static void ask(Conn *c, int number) {
+    if (c->out_start == c->out_end) c->out_start = c->out_end = 0;
+    if (OUT_SIZE - c->out_end < 2 * LINE_SIZE_MAX) return;
+    char *p = c->out + c->out_end;
+    if (c->owes_pong) {
+        p = put_text(p, "PONG\r\n");
+        c->owes_pong = 0;
+    }
+    if (c->got == c->asked && c->asked < c->quota) {
+        if (opt.deliver) {
+            c->asked = c->quota;
+            p += snprintf(p, LINE_SIZE_MAX, "SUB %s 1\r\n", opt.deliver);
+        } else {
+            char body[64];
+            long batch = opt.batch < c->quota - c->asked ? opt.batch : c->quota - c->asked;
+            int size = snprintf(body, sizeof body, "{\"batch\":%ld,\"expires\":100000000000}", batch);
+            p += snprintf(p, LINE_SIZE_MAX, "PUB $JS.API.CONSUMER.MSG.NEXT.LOAD.C _INBOX.pull.%d %d\r\n%s\r\n", number, size, body);
+            c->asked += batch;
+        }
+    }
+    c->out_end = p - c->out;
+}
+
+static void flush_out(Conn *c) {
+    while (c->out_start < c->out_end) {
+        ssize_t n = send(c->fd, c->out + c->out_start, c->out_end - c->out_start, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (n < 0 && errno == EAGAIN) return;
+        if (n < 0) die("send: %s", strerror(errno));
+        c->out_start += n;
+    }
+}
+
+/* Count acks in whole frames from `p`; returns where the first that is not whole starts. */
+static char *count_acks(Conn *c, char *p, char *end) {
+    for (;;) {
+        char *line_end = memchr(p, '\n', end - p);
+        if (!line_end) return p;
+        if (*p == 'M' || *p == 'H') {
+            char *size_start = line_end - 2;
+            while (size_start[-1] != ' ') size_start--;
+            long size = strtol(size_start, NULL, 10);
+            if (end - line_end < size + 3) return p;
+            char *payload = line_end + 1;
+            if (*p == 'H' || size < 9 || !memcmp(payload, "{\"error\"", 8)) die("not acked: %.*s", (int)size, payload);
+            c->acked++;
+            p = payload + size + 2;
+        } else if (!memcmp(p, "PONG", 4)) {
+            c->is_done = !opt.window;
+            p = line_end + 1;
+        } else if (!memcmp(p, "PING", 4)) {
+            c->owes_pong = 1; /* between two messages, not in the middle of one that is half sent */
+            p = line_end + 1;
+        } else if (!memcmp(p, "INFO", 4)) {
+            p = line_end + 1;
+        } else {
+            die("the server says: %.*s", (int)(line_end - p), p);
+        }
+    }
+}
+
+/* The words of a line, and how many there are. */
+static int split(char *p, char *end, char **words, size_t *sizes, int most) {
+    int count = 0;
+    while (p < end && count < most) {
+        char *word_end = memchr(p, ' ', end - p);
+        if (!word_end) word_end = end;
+        words[count] = p;
+        sizes[count++] = word_end - p;
+        p = word_end + 1;
+    }
+    return count;
+}
+
+static void answer(Conn *c, const char *reply, size_t size, const char *back, const char *body) {
+    char *p = put_text(c->out + c->out_end, "PUB ");
+    memcpy(p, reply, size);
+    p += size;
+    c->out_end = p + sprintf(p, " %s %zu\r\n%s\r\n", back, strlen(body), body) - c->out;
+}
+
+/* One message of a consumer: a stored one, a word about flow control, or the answer to the last ack. */
+static void take_message(Conn *c, int number, char *line, char *line_end, char *payload) {
+    char *words[7], back[32] = "";
+    size_t sizes[7];
+    int has_headers = *line == 'H', count = split(line, line_end, words, sizes, 7);
+    int has_reply = count == 5 + has_headers;
+    if (count < 4) die("not a message: %.*s", (int)(line_end - line), line);
+    if (has_reply && sizes[3] > LINE_SIZE_MAX / 2) die("a reply subject is too long");
+    if (has_headers) {
+        if (memcmp(payload, "NATS/1.0 100", 12)) die("a status: %.40s", payload);
+        if (has_reply) answer(c, words[3], sizes[3], "", "");
+    } else if (!has_reply) {
+        c->is_done = 1;
+    } else {
+        int is_last = ++c->got == c->quota;
+        if (is_last) snprintf(back, sizeof back, "_INBOX.pull.%d", number);
+        if (opt.acks) answer(c, words[3], sizes[3], back, "+ACK");
+        c->is_done = is_last && !opt.acks;
+    }
+}
+
+/* Take whole frames for as long as there is room for acks. */
+static void take_messages(Conn *c, int number) {
+    char *p = c->in + c->in_start, *end = c->in + c->in_end;
+    while (OUT_SIZE - c->out_end > LINE_SIZE_MAX) {
+        char *line_end = memchr(p, '\n', end - p);
+        if (!line_end) break;
+        if (*p == 'M' || *p == 'H') {
+            char *size_start = line_end - 2;
+            while (size_start[-1] != ' ') size_start--;
+            long size = strtol(size_start, NULL, 10);
+            if (end - line_end < size + 3) break;
+            take_message(c, number, p, line_end - 1, line_end + 1);
+            p = line_end + 1 + size + 2;
+        } else {
+            if (!memcmp(p, "PING", 4)) c->owes_pong = 1;
+            else if (memcmp(p, "PONG", 4) && memcmp(p, "INFO", 4)) die("the server says: %.*s", (int)(line_end - p), p);
+            p = line_end + 1;
+        }
+    }
+    c->in_start = p - c->in;
+}
+
+/* Let a consumer do what it can do without waiting. */
+static void consume(Conn *c, int number) {
+    size_t before;
+    do {
+        before = c->in_start;
+        ask(c, number);
+        take_messages(c, number);
+        ask(c, number);
+        flush_out(c);
+    } while (c->in_start != before && c->out_start == c->out_end);
+    if (c->out_start) { /* make room for what comes */
+        memmove(c->out, c->out + c->out_start, c->out_end - c->out_start);
+        c->out_end -= c->out_start, c->out_start = 0;
+    }
+    memmove(c->in, c->in + c->in_start, c->in_end - c->in_start);
+    c->in_end -= c->in_start, c->in_start = 0;
+}
+
+static void receive(Conn *c) {
+    if (c->in_end == IN_SIZE) return;
+    ssize_t n = recv(c->fd, c->in + c->in_end, IN_SIZE - c->in_end, MSG_DONTWAIT);
+    if (n < 0 && errno == EAGAIN) return;
+    if (n <= 0) die("the server hung up");
+    if (c->role == SUBSCRIBER) { /* every frame has the same size, so bytes tell the count, but for the odd PING */
+        c->received += n;
+        c->is_done = c->received >= c->expected;
+        return;
+    }
+    c->in_end += n;
+    if (c->role == CONSUMER) return;
+    char *rest = count_acks(c, c->in, c->in + c->in_end);
+    c->in_end -= rest - c->in;
+    memmove(c->in, rest, c->in_end);
+    if (opt.window) c->is_done = c->acked >= c->quota;
+}
+
+static void report(int64_t wall_ns, const int64_t *times, long count) {
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    int64_t cpu_ns = (usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * 1000000000LL
+                   + (usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1000LL;
+    printf("{\"count\": %ld, \"wall_ns\": %lld, \"cpu_ns\": %lld", count, (long long)wall_ns, (long long)cpu_ns);
+    if (times)
+        printf(", \"p50_ns\": %lld, \"p99_ns\": %lld", (long long)times[count / 2], (long long)times[count * 99 / 100]);
+    printf("}\n");
+}
+
+static void publish(void) {
+    int total = opt.connections + opt.subscribers + opt.consumers;
+    Conn *conns = calloc(total, sizeof *conns);
+    struct pollfd polls[CONNECTIONS_MAX];
+    if (!conns || total > CONNECTIONS_MAX) die("too many connections");
+    for (int k = 0; k < total; k++) {
+        Conn *c = conns + k;
+        int number = k < opt.connections ? k : k - (total - opt.consumers);
+        c->role = k < opt.connections ? PUBLISHER : k < total - opt.consumers ? SUBSCRIBER : CONSUMER;
+        long sharers = c->role == CONSUMER ? opt.consumers : opt.connections;
+        if (c->role != SUBSCRIBER) {
+            c->first = opt.count * number / sharers;
+            c->quota = opt.count * (number + 1) / sharers - c->first;
+        }
+        char line[512];
+        c->expected = (size_t)opt.count * (snprintf(line, sizeof line, "MSG %s 1 %ld\r\n", opt.subject, opt.size) + opt.size + 2);
+        greet(c, k);
+        polls[k].fd = c->fd;
+    }
+    int64_t start = now_ns(CLOCK_MONOTONIC);
+    for (int left = total; left;) {
+        left = 0;
+        for (int k = 0; k < total; k++) {
+            Conn *c = conns + k;
+            polls[k].events = POLLIN;
+            if (c->role == CONSUMER) {
+                consume(c, k);
+                if (c->out_start < c->out_end) polls[k].events |= POLLOUT;
+            } else if (c->role == PUBLISHER) {
+                fill(c, k);
+                flush_out(c);
+                if (c->out_start < c->out_end || may_publish(c) || (c->sent == c->quota && !c->pinged)) polls[k].events |= POLLOUT;
+            }
+            left += !c->is_done;
+        }
+        if (!left) break;
+        if (poll(polls, total, IDLE_MS_MAX) <= 0) die("nothing happened for %d s", IDLE_MS_MAX / 1000);
+        for (int k = 0; k < total; k++)
+            if (polls[k].revents & (POLLIN | POLLHUP | POLLERR)) receive(conns + k);
+    }
+    report(now_ns(CLOCK_MONOTONIC) - start, NULL, opt.count);
+}
+
+static int by_size(const void *a, const void *b) {
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void latency(void) {
+    Conn *c = calloc(1, sizeof *c);
+    int64_t *times = malloc(opt.count * sizeof *times), begin = now_ns(CLOCK_MONOTONIC);
+    opt.window = 1;
+    greet(c, 0);
+    for (long i = 0; i < opt.count; i++) {
+        int64_t start = now_ns(CLOCK_MONOTONIC);
+        send_all(c->fd, c->out, put_message(c->out, 0, i) - c->out);
+        while (c->acked <= i) {
+            ssize_t n = recv(c->fd, c->in + c->in_end, IN_SIZE - c->in_end, 0);
+            if (n <= 0) die("the server hung up");
+            c->in_end += n;
+            char *rest = count_acks(c, c->in, c->in + c->in_end);
+            c->in_end -= rest - c->in;
+            memmove(c->in, rest, c->in_end);
+        }
+        times[i] = now_ns(CLOCK_MONOTONIC) - start;
+    }
+    int64_t wall_ns = now_ns(CLOCK_MONOTONIC) - begin;
+    qsort(times, opt.count, sizeof *times, by_size);
+    report(wall_ns, times, opt.count);
+}
+
+static void set(const char *argument) {
+    const char *equals = strchr(argument, '=');
+    if (!equals) die("expected key=value, found %s", argument);
+    struct { const char *name; long *value; } numbers[] = {
+        {"count", &opt.count}, {"connections", &opt.connections}, {"window", &opt.window}, {"size", &opt.size},
+        {"subjects", &opt.subjects}, {"ids", &opt.ids}, {"subscribers", &opt.subscribers},
+        {"consumers", &opt.consumers}, {"batch", &opt.batch}, {"acks", &opt.acks},
+    };
+    size_t size = equals - argument;
+    if (size == 7 && !memcmp(argument, "subject", 7)) {
+        opt.subject = equals + 1;
+        return;
+    }
+    if (size == 7 && !memcmp(argument, "deliver", 7)) {
+        opt.deliver = equals + 1;
+        return;
+    }
+    for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++)
+        if (strlen(numbers[k].name) == size && !memcmp(numbers[k].name, argument, size)) {
+            *numbers[k].value = atol(equals + 1);
+            return;
+        }
+    die("no key %.*s", (int)size, argument);
+}
+
+int main(int argc, char **argv) {
+    if (argc < 3) die("usage: load publish|latency PORT key=value...");
+    opt.port = atoi(argv[2]);
+    for (int k = 3; k < argc; k++) set(argv[k]);
+    if (opt.size > POOL_SIZE / 2 || frame_size_max() > OUT_SIZE / 2) die("payload or subject too long");
+    run_id = now_ns(CLOCK_REALTIME);
+    pool = malloc(POOL_SIZE);
+    for (size_t k = 0; k < POOL_SIZE; k += 8) *(uint64_t *)(pool + k) = mix(k + 7);
+    strcmp(argv[1], "latency") ? publish() : latency();
+    return 0;
+}
