@@ -23,7 +23,7 @@ run: $(READY)  ## the whole of JetLake in one run: a server, 200,000 messages, t
 	@$(BIN)/python examples/pipeline.py
 
 test: lint types  ## lint, types, import rules, then all tests
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 bench: $(READY)  ## run the benchmarks
 	@$(BIN)/python -m benchmarks

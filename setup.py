@@ -24,6 +24,10 @@ DIRECTIVES = {
 class BuildKernels(build_ext):
     """build_ext, except that a kernel which fails to build leaves no older one behind to be loaded in its place."""
 
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.parallel = self.parallel or os.cpu_count()
+
     def build_extension(self, ext: Extension) -> None:
         try:
             super().build_extension(ext)
@@ -56,7 +60,12 @@ def kernels() -> list[Extension]:
         for path in sorted(SOURCE.glob("jetlake/**/_*_c.pyx"))
     ]
     built = cythonize(
-        extensions, include_path=[str(SOURCE)], build_dir="build/cython", compiler_directives=DIRECTIVES, quiet=True
+        extensions,
+        include_path=[str(SOURCE)],
+        build_dir="build/cython",
+        compiler_directives=DIRECTIVES,
+        nthreads=os.cpu_count() or 1,
+        quiet=True,
     )
     for ext in built:
         ext.optional = True  # set here because cythonize does not carry it over

@@ -24,10 +24,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks._load import SEED
 from benchmarks._report import ROUNDS, Stopwatch, goal, heading, scratch, table
 from jetlake.store import FileOptions, FileStore
 
-SEED = 42
 CORES = 2
 SIZES = {128: 1_000_000, 1024: 200_000}
 SMOKE_SIZES = {128: 4_000, 1024: 1_000}

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+LONG = ("tests/spark/test_kill.py", "tests/crash/", "tests/test_", "tests/spark/")
+
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "damages: the test damages a store on purpose, so that a check would complain")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that take minutes come first, so that they do not run alone at the end."""
+
+    def place(item: pytest.Item) -> int:
+        return next((place for place, start in enumerate(LONG) if item.nodeid.startswith(start)), len(LONG))
+
+    items.sort(key=place)
 
 
 @pytest.fixture(autouse=True)

@@ -66,6 +66,10 @@ class ConsumerScript:
         """Subscribe; what that sets off is heard with the next `listen`."""
         self._kept += self.peer.ask(f"SUB {subject} {queue} {sid}\r\n".encode())
 
+    def unsubscribe(self, *sids: str) -> None:
+        """Unsubscribe, and go on when the server has done it."""
+        self._kept += self.peer.ask("".join(f"UNSUB {sid}\r\n" for sid in sids).encode())
+
     # Talking
 
     def next(self, body: object = None, name: str = "c", wait_s: float = 0.06, headers: bytes = b"") -> list[Msg]:

@@ -24,6 +24,12 @@ def order(number: int) -> bytes:
     return json.dumps({"id": number, "amount": number / 4, "region": REGIONS[number % 3]}).encode()
 
 
+def order_messages(count: int) -> list[tuple[str, bytes, bytes]]:
+    """Subject, payload and headers of the same orders, to be published."""
+    numbers = range(1, count + 1)
+    return [(f"orders.{REGIONS[n % 3]}.{n % 10}", order(n), HEADERS if n % 10 == 0 else b"") for n in numbers]
+
+
 def orders(directory: Path, count: int = 300, options: FileOptions = SMALL_BLOCKS, first: int = 1) -> FileStore:
     """A store of orders, one a second, on orders.<region>.<number modulo 10>; every tenth has headers."""
     clock = FakeClock(START_NS)

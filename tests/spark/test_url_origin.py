@@ -30,7 +30,7 @@ from jetlake.spark.schema import RowBuilder
 from jetlake.spark.stream_reader import JetStreamStreamReader
 from jetlake.spark.url_origin import UrlOrigin
 from tests.spark.servers import LiveServer, free_port
-from tests.spark.streams import HEADERS, REGIONS, order
+from tests.spark.streams import order, order_messages
 
 COUNT = 500
 KINDS = ("jetlake", "nats-server")
@@ -43,16 +43,11 @@ SCHEMA = StructType(
 )
 
 
-def messages(count: int = COUNT, first: int = 1) -> list[tuple[str, bytes, bytes]]:
-    numbers = range(first, first + count)
-    return [(f"orders.{REGIONS[n % 3]}.{n % 10}", order(n), HEADERS if n % 10 == 0 else b"") for n in numbers]
-
-
 @pytest.fixture(scope="module", params=KINDS)
 def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     with LiveServer(str(request.param), tmp_path_factory.mktemp("live")) as server:
         server.make_stream("ORDERS")
-        server.publish(messages())
+        server.publish(order_messages(COUNT))
         server.make_stream("OTHER", ["other.>"])
         yield server
 

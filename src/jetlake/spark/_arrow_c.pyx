@@ -18,7 +18,7 @@ cdef uint64_t SEQ_MAX = format.SEQ_MAX
 cdef uint64_t SPAN_MAX = format.BLOCK_SEQ_SPAN_MAX
 
 cdef enum:
-    RUN_MAX = 32
+    RUN_MAX = 4
 
 
 cdef inline bint one_record(const uint8_t* base, uint64_t offset, uint64_t stop, uint64_t seed, bint is_expected,

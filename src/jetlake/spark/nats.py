@@ -62,6 +62,7 @@ class Connection:
     def __init__(self, options: Options, name: str = "jetlake-spark") -> None:
         self._options, self._name = options, name
         self.inbox = f"_INBOX.{secrets.token_hex(11)}"
+        self.inbox_bytes = self.inbox.encode()
         self.info: dict[str, Any] = {}
         self._frames: list[bytes] = []
         self._frames_size = self._asked = 0

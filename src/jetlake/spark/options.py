@@ -86,7 +86,7 @@ class Options:
 
     job_id: str = _option("", "batch writes: an id that makes a repeated job write nothing twice")
     rate: float = _option(0.0, "writes to a server: at most so many messages a second, per task")
-    window: int = _option(4096, "writes to a server: how many messages may wait for their ack, per task")
+    window: int = _option(65_536, "writes to a server: how many messages may wait for their ack, per task")
     subjects: str = _option("", "writes: the subjects of a stream that is made; NAME.> when not given")
     block_size: int = _option(32 * 1024 * 1024, "writes to a path: the size at which a block is sealed")
 
