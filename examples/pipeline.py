@@ -14,9 +14,6 @@ import argparse
 import asyncio
 import json
 import random
-import socket
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -33,6 +30,7 @@ from rich.table import Table
 from jetlake.spark import read, read_stream, session
 from jetlake.spark.jobs.export import export
 from jetlake.spark.jobs.plot import bars
+from jetlake.testing.server import run_server
 
 SEED = 42
 REGIONS, PRODUCTS = ("eu", "us", "apac"), ("lamp", "chair", "desk", "shelf")
@@ -52,30 +50,6 @@ def step(title: str) -> Iterator[dict[str, str]]:
     took = time.perf_counter() - started
     steps.append((title, note["result"], took))
     console.print(f"   {note['result']}  [dim]({took:.1f} s)[/dim]")
-
-
-@contextmanager
-def server(directory: Path) -> Iterator[str]:
-    """A JetLake server in a process of its own; its url."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "jetlake.cli.main", "serve", "-js", "-a", "127.0.0.1", "-p", str(port)]
-    with (directory / "server.log").open("ab") as log:
-        process = subprocess.Popen([*command, "-sd", str(directory / "data")], stdout=log, stderr=log)
-    try:
-        for _ in range(600):
-            if process.poll() is not None:
-                raise RuntimeError(f"the server ended: {(directory / 'server.log').read_text()[-2000:]}")
-            try:
-                socket.create_connection(("127.0.0.1", port), 1).close()
-                break
-            except OSError:
-                time.sleep(0.05)
-        yield f"nats://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(30)
 
 
 # 1: publish
@@ -217,7 +191,7 @@ def run(count: int, directory: Path) -> None:
     work = directory / f"run-{time.time_ns():x}"
     work.mkdir(parents=True)
     console.print(f"JetLake: {count:,} messages through a NATS client, and the same files as Spark tables")
-    with server(directory) as url:
+    with run_server(data) as url:
         with step("Publish with nats-py: orders, sensor readings, a key-value bucket") as note:
             asyncio.run(publish(url, count))
             note["result"] = f"{count:,} messages acknowledged by the server at {url}"
@@ -248,7 +222,6 @@ def run(count: int, directory: Path) -> None:
             done = export(spark, options, str(directory / "export"), partition_by=("region", "date"))
             files = len(list((directory / "export").glob("region=*/date=*/*.parquet")))
             note["result"] = f"{done.messages:,} messages in {files} files"
-        spark.stop()
     summary(time.perf_counter() - started)
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 LONG = ("tests/spark/test_kill.py", "tests/crash/", "tests/test_", "tests/spark/")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    settings.register_profile("jetlake", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("jetlake")  # how long an example takes depends on what else the machine does
     config.addinivalue_line("markers", "damages: the test damages a store on purpose, so that a check would complain")
 
 

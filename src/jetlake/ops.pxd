@@ -12,3 +12,8 @@ ctypedef struct PubOp:
     uint32_t payload_size
     uint32_t slot
     uint32_t flags
+
+
+cdef inline Py_ssize_t op_count(Py_ssize_t words) noexcept nogil:
+    """How many operations are in an array of words."""
+    return words // <Py_ssize_t>(sizeof(PubOp) // sizeof(uint32_t))

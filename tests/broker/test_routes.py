@@ -117,3 +117,14 @@ def test_the_twins_agree(subjects: list[list[bytes]], captured: list[list[bytes]
         table.clear([([pattern], 2 + place) for place, pattern in enumerate(valid(captured))], valid(others))
         results.append([table.run(data, ops, first, len(subjects)) for first in range(len(subjects))])
     assert results[0] == results[1]
+
+
+def test_acks_of_one_consumer_are_a_run(twin: ModuleType) -> None:
+    data, ops = batch(b"$JS.ACK.S.a.1", b"$JS.ACK.S.a.2", b"$JS.ACK.S.", b"$JS.ACK.S.b.1")
+    assert [twin.prefix_run(data, ops, first, 4, b"$JS.ACK.S.a.") for first in range(4)] == [2, 2, 2, 3]
+    assert twin.prefix_run(data, ops, 0, 1, b"$JS.ACK.S.a.") == 1
+    ops[0] = len(data)
+    with pytest.raises(IndexError):
+        twin.prefix_run(data, ops, 0, 1, b"$")
+    with pytest.raises(IndexError):
+        twin.prefix_run(data, ops, 0, 5, b"$")

@@ -96,10 +96,17 @@ class Server:
 
     def reload(self, text: str) -> None:
         """Change the configuration file and tell the server, which says in its log when it is done."""
+        self._reload(text, "Reloaded server configuration")
+
+    def refuse_reload(self, text: str) -> None:
+        """The same with a configuration that the server does not take."""
+        self._reload(text, "Failed to reload server configuration")
+
+    def _reload(self, text: str, outcome: str) -> None:
         self.write_config(text)
-        before = self.log().count("Reloaded server configuration")
+        before = self.log().count(outcome)
         self.signal(signal.SIGHUP)
-        wait_until(lambda: self.log().count("Reloaded server configuration") > before, "the reload")
+        wait_until(lambda: self.log().count(outcome) > before, "the reload")
 
     def signal(self, number: int) -> None:
         os.kill(self.pid, number)

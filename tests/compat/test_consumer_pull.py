@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.compat.conftest import Pair
@@ -219,6 +221,29 @@ def test_what_the_stream_loses(pair: Pair, name: str) -> None:
             script.listen()
             script.info()
             script.info("b")
+
+    same(pair, name, steps)
+
+
+@pytest.mark.parametrize("purge", [{}, {"filter": "S.none"}, {"filter": "S.b"}, {"seq": 3}, {"keep": 50}])
+def test_a_purge_that_removes_nothing(pair: Pair, name: str, purge: dict[str, Any]) -> None:
+    """Consumers are told all the same, and take note of what limits took before."""
+
+    def steps(script: ConsumerScript) -> None:
+        fill(script, 0, max_msgs=4)
+        script.consumer()
+        script.consumer("b", filter_subject=f"{script.name}.b")
+        script.publish(b"1", b"2")
+        script.next({"batch": 1})
+        script.publish(b"3", b"4", b"5", b"6", b"7")
+        if not purge:
+            script.script.api("STREAM.PURGE.S", {})
+            script.consumer("late", deliver_policy="by_start_sequence", opt_start_seq=3)
+        script.script.api("STREAM.PURGE.S", purge)
+        script.info()
+        script.info("b")
+        script.next({"batch": 5, "no_wait": True})
+        script.info()
 
     same(pair, name, steps)
 

@@ -83,6 +83,16 @@ def test_flags_override_the_file(tmp_path: Path) -> None:
     assert run("--config", str(file), "--tls=false").tls is None
 
 
+@pytest.mark.parametrize("argv", [["--signal", "stop=1"], ["-sl=stop=1"], ["-c", "missing", "-sl", "stop=1"]])
+def test_a_signal_is_all_that_counts(argv: list[str]) -> None:
+    action, options = parse_args(argv)
+    assert (action, options) == (Action.SIGNAL, ServerOptions(signal="stop=1"))
+
+
+def test_an_empty_signal_is_none() -> None:
+    assert parse_args(["--signal", ""])[0] is Action.RUN
+
+
 @pytest.mark.parametrize(
     ("argv", "action"),
     [

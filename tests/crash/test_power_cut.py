@@ -9,22 +9,32 @@ import pytest
 from jetlake.store import FileStore
 from jetlake.store.check import check_store
 from jetlake.testing.memfiles import MemFiles, PowerCut
-from tests.crash.workload import ENVELOPES, Life
+from tests.crash.workload import ENVELOPES, SCRIPTS, Life, Script, rewrites, steps
 from tests.store.model import Model
 
 
-def test_the_workload_itself_agrees_with_the_model() -> None:
-    life = Life(MemFiles(), ENVELOPES["none-none"])
+@pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
+def test_the_workload_itself_agrees_with_the_model(script: Script) -> None:
+    life = Life(MemFiles(), ENVELOPES["none-none"], script)
     life.run()
     assert_holds(life.store, life.before, life.before)
 
 
-@pytest.mark.parametrize("envelope", ENVELOPES)
-def test_a_power_cut_at_any_operation_loses_nothing_acknowledged(envelope: str) -> None:
-    life = Life(MemFiles(), ENVELOPES[envelope])
+@pytest.mark.parametrize(
+    ("envelope", "script"),
+    [
+        *[pytest.param(envelope, steps, id=envelope) for envelope in ENVELOPES],
+        *[
+            pytest.param(envelope, rewrites, id=f"{envelope}-rewrites")
+            for envelope in ("none-none", "zstd-aes_256_gcm")
+        ],
+    ],
+)
+def test_a_power_cut_at_any_operation_loses_nothing_acknowledged(envelope: str, script: Script) -> None:
+    life = Life(MemFiles(), ENVELOPES[envelope], script)
     life.run()
     for number in range(1, life.files.op_count + 1):
-        life = cut_short(envelope, number)
+        life = cut_short(envelope, script, number)
         for label, files in what_is_left(life.files, number):
             try:
                 reopen_and_compare(life, files)
@@ -32,9 +42,9 @@ def test_a_power_cut_at_any_operation_loses_nothing_acknowledged(envelope: str) 
                 pytest.fail(f"cut at operation {number} ({life.files.ops[-1]}), {label}: {error!r}")
 
 
-def cut_short(envelope: str, number: int) -> Life:
+def cut_short(envelope: str, script: Script, number: int) -> Life:
     """Run the workload until the power fails at an operation."""
-    life = Life(MemFiles(), ENVELOPES[envelope])
+    life = Life(MemFiles(), ENVELOPES[envelope], script)
     life.files.cut(number)
     with pytest.raises(PowerCut):
         life.run()

@@ -1,9 +1,8 @@
 """A server under load from several publishers is killed, again and again. What it acknowledged is there, once.
 
-Publishers with message ids send again, after the restart,
-what was not acknowledged: the stream then holds each of their
-messages exactly once. The others never repeat: the stream holds each of theirs at most once, and those acknowledged at
-the sequence that was said. `JETLAKE_KILL_ROUNDS` sets the number of rounds.
+Publishers with message ids send again, after the restart, what was not acknowledged: the stream then holds each of
+their messages exactly once. The others never repeat: the stream holds each of theirs at most once, and those
+acknowledged at the sequence that was said. `JETLAKE_KILL_ROUNDS` sets the number of rounds.
 """
 
 from __future__ import annotations
@@ -13,6 +12,8 @@ import random
 import threading
 import time
 from pathlib import Path
+
+import pytest
 
 from jetlake.store.check import check_store
 from tests.compat.peer import Closed, Msg, Peer, header_block, publication
@@ -93,6 +94,7 @@ class Book:
         self.unacked.discard(number)
 
 
+@pytest.mark.timeout(300 + 30 * ROUNDS)
 def test_nothing_acknowledged_is_lost_and_nothing_is_there_twice(tmp_path: Path) -> None:
     for number in range(0, ROUNDS, ROUNDS_PER_STORE):
         run_rounds(tmp_path / str(number), range(number, min(number + ROUNDS_PER_STORE, ROUNDS)))

@@ -38,25 +38,32 @@ ENVELOPES = {
 }
 
 
+class ThriftyStore(FileStore):
+    """Small blocks are worth rewriting, too."""
+
+    rewrite_size_min = 100
+
+
 @dataclass
 class Life:
     """A store on a file system that may fail, and what it ought to hold before and after the step under way."""
 
     files: MemFiles
     options: FileOptions
+    script: Script
     clock: FakeClock = field(default_factory=FakeClock)
     limits: StreamLimits = field(default_factory=StreamLimits)
     before: Model = field(default_factory=lambda: Model(30, 4))
     after: Model = field(default_factory=lambda: Model(30, 4))
 
     def open(self) -> FileStore:
-        self.store = FileStore("s", self.limits, self.options, files=self.files, clock=self.clock)
+        self.store = ThriftyStore("s", self.limits, self.options, files=self.files, clock=self.clock)
         return self.store
 
     def run(self) -> None:
         """The whole script; raises what the file system raises."""
         self.open()
-        for step in steps():
+        for step in self.script():
             self.after = copy.deepcopy(self.before)
             step(self)
             self.before = self.after
@@ -91,9 +98,32 @@ class Life:
         self.store.stop()
         self.open()
 
+    def remove(self, *seqs: int) -> None:
+        for seq in seqs:
+            self.after.drop(seq)
+            self.store.remove(seq)
+
+    def rewrite(self, meanwhile: Callable[[Life, int], object]) -> None:
+        """A commit rewrites a block of which one message is left, `meanwhile` is told which."""
+        store = self.store
+        store.autocommit = False
+        block = store.catalog.blocks[-2]
+        seqs = [seq for seq in range(block.first_seq, block.last_seq + 1) if block.is_live(seq)]
+        self.remove(*seqs[1:])
+        commit = store.prepare_commit()
+        assert commit is not None and commit.rewrite is not None and commit.rewrite.block is block
+        meanwhile(self, seqs[0])
+        commit.run()
+        store.complete_commit(commit)
+        store.commit()
+        store.autocommit = True
+
+
+Script = Callable[[], Iterator[Callable[[Life], object]]]
+
 
 def steps() -> Iterator[Callable[[Life], object]]:
-    """The script."""
+    """The script of all that a store does."""
     for number in range(8):
         yield lambda life, number=number: life.append(f"a.{number % 3}", b"payload %d" % number)
     yield lambda life: (life.after.drop(3), life.store.remove(3))
@@ -121,3 +151,25 @@ def steps() -> Iterator[Callable[[Life], object]]:
     yield lambda life: (life.after.purge(">", 0, 0), life.store.purge())
     yield lambda life: life.append("z", b"last")
     yield Life.stop
+
+
+def rewrites() -> Iterator[Callable[[Life], object]]:
+    """A shorter script: things happen while a commit rewrites a block."""
+    meanwhiles: list[Callable[[Life, int], object]] = [
+        lambda life, left: life.append("while", b"a block is rewritten"),
+        lambda life, left: (
+            life.remove(left - 1, left),
+            life.batch(12),
+        ),  # a block is sealed, with the tombstones in it
+        lambda life, left: life.remove(left),  # which leaves the block empty
+        lambda life, left: (life.after.purge(">", 0, 0), life.store.purge()),
+    ]
+    for meanwhile in meanwhiles:
+        for _ in range(3):
+            yield lambda life: life.batch(10)
+        yield lambda life, meanwhile=meanwhile: life.rewrite(meanwhile)
+        yield lambda life: life.append("after", b"it")
+    yield Life.stop
+
+
+SCRIPTS: dict[str, Script] = {"everything": steps, "rewrites": rewrites}

@@ -70,6 +70,8 @@ class FakeHost:
                 self._commit(unit)
 
     def _commit(self, unit: Any) -> None:
+        if self.fails is None and unit.commit_now():
+            return
         commit = unit.prepare_commit()
         if self.fails is not None:
             unit.fail_commit(self.fails)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from jetlake.config.options import JetStreamOptions, ServerOptions
-from jetlake.jetstream.api.dispatch import exceeds_api_level
 from jetlake.jetstream.api.request import Endpoint, EndpointTable, Request
+from jetlake.jetstream.api_level import exceeds_api_level
 from jetlake.jetstream.service import JetStream
 from tests.broker.sessions import FakeConnection, connect, make_broker
 from tests.jetstream.harness import FakeHost, InProcess

@@ -10,15 +10,11 @@ from jetlake.server.commit_loop import BACKGROUND_THREADS_MAX, THREADS_MAX, Comm
 class Work:
     """The disk's part of a commit: it waits until it is let go, and may fail."""
 
-    def __init__(self, *, is_small: bool = False, error: Exception | None = None) -> None:
-        self.is_small, self._error = is_small, error
+    def __init__(self, *, error: Exception | None = None) -> None:
+        self._error = error
         self.started, self.may_end = threading.Event(), threading.Event()
-        self.thread: threading.Thread | None = None
-        if is_small:
-            self.may_end.set()
 
     def run(self) -> None:
-        self.thread = threading.current_thread()
         self.started.set()
         assert self.may_end.wait(10)
         if self._error is not None:
@@ -26,16 +22,31 @@ class Work:
 
 
 class Unit:
-    """Hands out works one after the other."""
+    """Hands out works one after the other; a small one is done with at once."""
 
-    def __init__(self, *works: Work | None, is_synced: bool = True, is_background: bool = False) -> None:
-        self._works = list(works)
+    def __init__(
+        self,
+        *works: Work | None,
+        is_synced: bool = True,
+        is_background: bool = False,
+        is_small: bool = False,
+        error: Exception | None = None,
+    ) -> None:
+        self.works, self._left = works, list(works)
         self.is_synced, self.is_background = is_synced, is_background
+        self._is_small, self._error = is_small, error
         self.events: list[Any] = []
+
+    def commit_now(self) -> bool:
+        if self._error is not None:
+            raise self._error
+        if self._is_small:
+            self.events.append("now")
+        return self._is_small
 
     def prepare_commit(self) -> Work | None:
         self.events.append("prepare")
-        return self._works.pop(0) if self._works else None
+        return self._left.pop(0) if self._left else None
 
     def complete_commit(self, commit: Any) -> None:
         self.events.append("complete")
@@ -48,26 +59,45 @@ async def started(work: Work) -> None:
     assert await asyncio.to_thread(work.started.wait, 10)
 
 
-async def test_a_small_commit_that_is_alone_runs_in_the_loop() -> None:
+async def test_a_small_commit_that_is_alone_needs_no_thread() -> None:
     commits = CommitLoop(asyncio.get_running_loop(), lambda: None)
-    work = Work(is_small=True)
-    commits.request(Unit(work))
+    alone, beside, large = Unit(is_small=True), Unit(Work(), is_small=True), Work()
+    commits.request(alone)
     await commits.drain()
-    assert work.thread is threading.current_thread()
+    assert alone.events == ["now"]
+    commits.request(Unit(large))
+    await started(large)
+    commits.request(beside)
+    await asyncio.sleep(0)
+    assert beside.events == ["prepare"]
+    for work in (large, *beside.works):
+        assert work is not None
+        work.may_end.set()
+    await commits.drain()
+    commits.close()
+
+
+async def test_a_small_commit_that_fails_is_told() -> None:
+    commits = CommitLoop(asyncio.get_running_loop(), lambda: None)
+    error = OSError("disk")
+    unit = Unit(error=error)
+    commits.request(unit)
+    await commits.drain()
+    assert unit.events == [error]
     commits.close()
 
 
 async def test_without_a_sync_a_small_commit_is_over_at_the_end_of_the_batch() -> None:
     commits = CommitLoop(asyncio.get_running_loop(), lambda: None)
-    unsynced, synced = Unit(Work(is_small=True), is_synced=False), Unit(Work(is_small=True))
+    unsynced, synced = Unit(is_small=True, is_synced=False), Unit(is_small=True)
     for unit in (unsynced, synced):
         commits.begin_batch()
         commits.request(unit)
         assert unit.events == []
         commits.end_batch()
-    assert unsynced.events == ["prepare", "complete"] and synced.events == []
+    assert unsynced.events == ["now"] and synced.events == []
     await commits.drain()
-    assert synced.events == ["prepare", "complete"]
+    assert synced.events == ["now"]
     commits.close()
 
 

@@ -158,7 +158,7 @@ async def test_tls_comes_changes_and_goes(tmp_path: Path) -> None:
     [
         ("server_name: other", "not supported for server_name"),
         ("http: 127.0.0.1:-1", "not supported for http"),
-        ("jetstream: enabled", "not supported for jetstream enabled"),
+        ('jetstream { store_dir: "/dev/null/nowhere" }', "/dev/null"),
         ("websocket { port: -1, no_tls: true }", "not supported for websocket"),
         ('tls { cert_file: "/nowhere", key_file: "/nowhere" }', "certificate"),
         (users('{user: a, permissions: {publish: "a..b"}}'), "a..b"),
@@ -216,6 +216,54 @@ async def test_a_new_account_gets_its_streams(tmp_path: Path) -> None:
         peer = await Peer.connect(server, **B)
         assert (await peer.request("$JS.API.INFO"))["limits"]["max_streams"] == 1
         assert (await peer.request("$SYS.REQ.USER.INFO"))["data"]["account"] == "Y"
+
+
+async def create(peer: Peer, name: str = "S") -> None:
+    assert (await peer.request(f"$JS.API.STREAM.CREATE.{name}", f'{{"name":"{name}"}}'))["did_create"]
+
+
+async def test_jetstream_comes_and_goes_and_its_streams_stay(tmp_path: Path) -> None:
+    on, off = f'jetstream {{ store_dir: "{tmp_path}" }}', "ping_max: 2"
+    async with running(off) as server:
+        peer = await Peer.connect(server)
+        assert await peer.ask() == [] and "jetstream" not in peer.info
+        await server.reload_with(on)
+        await create(peer)
+        assert (await peer.request("S", "payload")) == {"stream": "S", "seq": 1}
+        assert (await Peer.connect(server)).info["jetstream"]
+        await server.reload_with(off)
+        assert server.log_lines.has("JetStream Shutdown") and server.jetstream is None
+        assert (await peer.request("S")).startswith("NATS/1.0 503")
+        assert "jetstream" not in (await Peer.connect(server)).info
+        await server.reload_with(on)
+        assert (await peer.request("S", "payload")) == {"stream": "S", "seq": 2}
+
+
+async def test_jetstream_that_cannot_start_changes_nothing(tmp_path: Path) -> None:
+    async with running("", tmp_path), running("ping_max: 2") as server:
+        before = server.options
+        await server.reload_with(f'ping_max: 7\njetstream {{ store_dir: "{tmp_path}" }}')
+        assert server.log_lines.has("Failed to reload") and server.log_lines.has("another")
+        assert server.options is before and server.jetstream is None
+        assert "jetstream" not in (await Peer.connect(server)).info
+
+
+async def test_accounts_get_and_lose_jetstream(tmp_path: Path) -> None:
+    text = f'''jetstream {{ store_dir: "{tmp_path}" }}
+        accounts {{ X {{ users: [{USER_A}], jetstream: OF_X }}, Y {{ users: [{USER_B}], jetstream: OF_Y }} }}'''
+    x, y = (text.replace("OF_X", of_x).replace("OF_Y", of_y) for of_x, of_y in (("true", "false"), ("false", "true")))
+    async with running(x, tmp_path) as server:
+        a, b = await Peer.connect(server, **A), await Peer.connect(server, **B)
+        await create(a)
+        assert (await a.request("S", "payload"))["seq"] == 1
+        assert (await b.request("$JS.API.INFO"))["error"]["err_code"] == 10039
+        await server.reload_with(y)
+        assert (await a.request("$JS.API.INFO"))["error"]["err_code"] == 10039
+        await create(b)
+        await server.reload_with(x)
+        assert (await a.request("$JS.API.INFO"))["streams"] == 1
+        assert (await a.request("S", "payload"))["seq"] == 2
+        assert (await b.request("$JS.API.STREAM.NAMES"))["error"]["err_code"] == 10039
 
 
 async def test_two_reloads_at_once_come_one_after_the_other() -> None:

@@ -1,4 +1,4 @@
-"""Java for Spark: the system's, or the one that the extra brings, or an error that says what to do."""
+"""Java and Python for Spark: the system's Java, or the one that the extra brings, or an error that says what to do."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ pytest.importorskip("pyspark")
 
 from jetlake.spark import java
 from jetlake.spark.java import NoJava, ensure_java
+from jetlake.spark.shims import python_shim
 from jetlake.store import FileStore
 
 COUNT_ROWS = """
@@ -72,6 +73,15 @@ def test_the_shim_drops_the_module_that_the_bundled_java_lacks(
         check=True,
     )
     assert shown.stdout == "-Da=b c|Main|"
+
+
+def test_the_shim_of_python_imports_what_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/a b:/s/python/lib/pyspark.zip:/s/python/lib/py4j-0.10.9.9-src.zip:/c")
+    show = "import os, sys; print(os.environ['PYTHONPATH'], sys.argv[1:])"
+    done = subprocess.run([python_shim(), "-c", show, "x y", "z"], capture_output=True, text=True, check=True)
+    assert done.stdout == "/a b:/c ['x y', 'z']\n"
+    monkeypatch.delenv("PYTHONPATH")
+    assert subprocess.run([python_shim(), "-c", "pass"], check=True).returncode == 0
 
 
 @pytest.mark.timeout(600)

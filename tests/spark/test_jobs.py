@@ -112,6 +112,11 @@ def test_export_to_csv_has_text_only(run: Run, spark: Any, root: Path, tmp_path:
     assert "no column region" in run("export", root, tmp_path / "x", "-s", "ORDERS", "--partition-by", "region", code=2)
 
 
+def test_delta_that_is_not_there_is_told(run: Run, root: Path, tmp_path: Path) -> None:
+    said = run("export", root, tmp_path / "delta", "-s", "ORDERS", "--format", "delta", code=2)
+    assert "Spark has no Delta here" in said and "io.delta:delta-spark" in said
+
+
 def test_import_makes_messages_of_rows(run: Run, spark: Any, tmp_path: Path) -> None:
     spark.range(50).selectExpr("id", "concat('r', id % 2) region").write.parquet(str(tmp_path / "in.parquet"))
     subject = ("--subject", "got.{region}.{id}")
@@ -201,6 +206,37 @@ def test_places_are_told_apart() -> None:
     }
     with pytest.raises(BadOption, match="'x' is not an option like"):
         source_options("/data", more=("x",))
+
+
+class Fake:
+    """A session that only ends."""
+
+    stopped = 0
+
+    def stop(self) -> None:
+        self.stopped += 1
+
+
+def test_a_command_runs_where_it_is_told_and_ends_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake, asked = Fake(), []
+    monkeypatch.setattr("jetlake.spark.spark_session.session", lambda **given: asked.append(given) or fake)
+    with spark_job.spark_session("spark://host:7077") as spark:
+        assert spark is fake
+    with spark_job.spark_session(remote="sc://host:15002"):
+        pass
+    assert [(given["master"], given["remote"]) for given in asked] == [
+        ("spark://host:7077", ""),
+        ("", "sc://host:15002"),
+    ]
+    with pytest.raises(typer.Exit) as ended, spark_job.spark_session():
+        raise BadOption("no")
+    assert ended.value.exit_code == 2 and fake.stopped == 3
+
+
+def test_spark_shows_its_progress_on_a_terminal_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert spark_job._progress_conf() == {}
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert spark_job._progress_conf() == {"spark.ui.showConsoleProgress": "true"}
 
 
 def test_an_error_of_a_worker_is_told_in_its_own_words() -> None:

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from pyspark.sql.types import StructType  # noqa: E402
 
 from jetlake.errors import StoreError  # noqa: E402
 from jetlake.jetstream.stream_meta import read_meta  # noqa: E402
+from jetlake.spark import store_writer  # noqa: E402
 from jetlake.spark.batches import RowMaker  # noqa: E402
 from jetlake.spark.errors import BadOption, SparkError  # noqa: E402
 from jetlake.spark.ledger import Entry, Ledger  # noqa: E402
@@ -49,7 +51,7 @@ def stage(
     """What the tasks of a batch do, without Spark."""
     results = []
     for task in range(tasks):
-        directory = f"{target._draft}/batch-{batch}/task-{task}"
+        directory = f"{target._target.draft(query)}/{target._run}/{task}-0"
         OS_FILES.make_dirs(directory)
         stager, maker = BlockStager(directory, target._options.block_size), RowMaker()
         stager.add(maker.rows(rows(10 * batch + task, timed=timed)))
@@ -139,8 +141,7 @@ def test_overwrite_replaces_a_store(tmp_path: Path) -> None:
 
 def test_giving_up_leaves_nothing(tmp_path: Path) -> None:
     target = writer(tmp_path / "S")
-    stage(target)
-    target.give_up()
+    target.give_up([*stage(target), None])
     assert OS_FILES.list(str(tmp_path)) == []
 
 
@@ -183,7 +184,9 @@ def test_a_driver_that_dies_anywhere_and_repeats_the_batch_writes_it_once(
         staged = stage(target, batch)
         with monkeypatch.context() as patch:
             done = crashing(patch, operation)
-            with suppress(Crash, AssertionError):  # nobody would close the store: it is right to object to that
+            with suppress(
+                Crash, AssertionError, StoreError
+            ):  # nobody would close the store: it is right to object to that
                 target.finish(staged)
         write(path, batch)
         assert payloads(path) == expected(*range(batch + 1)), f"crash at operation {operation}"
@@ -203,10 +206,27 @@ def test_a_full_disk_fails_the_write_and_leaves_the_store_as_it_was(
             crashing(patch, operation, OSError(errno.ENOSPC, "No space left on device"))
             with pytest.raises((OSError, StoreError), match="No space left"):
                 target.finish(staged)
-        target.give_up()
+        target.give_up(staged)
         assert payloads(tmp_path / "S") == expected(0)
     write(tmp_path / "S", 1)
     assert payloads(tmp_path / "S") == expected(0, 1)
+
+
+def test_a_disk_that_fills_up_under_a_task_fails_it_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: Any, **more: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    target = writer(tmp_path / "S")
+    task = SimpleNamespace(partitionId=lambda: 0, taskAttemptId=lambda: 7)
+    monkeypatch.setattr(store_writer.TaskContext, "get", lambda: task)
+    with monkeypatch.context() as patch:
+        patch.setattr(OsFiles, "open", full)
+        with pytest.raises(OSError, match="No space left"):
+            target.stage(iter([rows(0)]), target._writer, 0)
+    target.give_up([None])
+    assert OS_FILES.list(str(tmp_path)) == []
 
 
 def test_what_others_wrote_is_never_taken_back(tmp_path: Path) -> None:
@@ -300,6 +320,7 @@ def test_a_streaming_query_writes_each_batch_once(spark: Any, frame: Any, tmp_pa
         spark.read.format("jetstream").option("payload", "string").load(str(tmp_path / "OUT")).orderBy("seq").collect()
     )
     assert [int(row.payload) for row in back] == list(range(1000))
+    assert OS_FILES.list(str(tmp_path)) == ["IN", "OUT", "checkpoint"], "nothing is left of what tasks wrote"
 
 
 def test_the_default_mode_is_refused_with_a_hint(frame: Any, tmp_path: Path) -> None:

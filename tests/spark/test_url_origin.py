@@ -29,6 +29,7 @@ from jetlake.spark.options import parse_options
 from jetlake.spark.schema import RowBuilder
 from jetlake.spark.stream_reader import JetStreamStreamReader
 from jetlake.spark.url_origin import UrlOrigin
+from tests.server.certificates import Certificates
 from tests.spark.servers import LiveServer, free_port
 from tests.spark.streams import order, order_messages
 
@@ -178,6 +179,24 @@ def test_a_server_that_stays_away_is_an_error_in_time(tmp_path: Path) -> None:
         assert time.monotonic() - started < 20
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_stream_deleted_while_it_is_read_is_told(kind: str, tmp_path: Path) -> None:
+    with LiveServer(kind, tmp_path) as server:
+        server.make_stream("ORDERS")
+        server.publish([("orders.a", b"x" * 1000, b"")] * 20_000)
+        source = origin(server, partitionRows="100000", retries="2", timeoutS="3")
+        (task,) = source.plan()
+        batches = source.read(task, RowBuilder(SCHEMA, source.options))
+        next(batches)
+        with server.connect() as link:
+            link.api("STREAM.DELETE.ORDERS")
+        with pytest.raises(ServerError, match="stream not found"):
+            list(batches)
+        with pytest.raises(NoStream, match="there is no stream ORDERS"):
+            source.plan()
+        source.close()
+
+
 def test_a_consumer_that_a_killed_task_left_is_removed_by_the_server(tmp_path: Path) -> None:
     """It asks for that when it is made; waiting for it would take half a minute."""
     with LiveServer("nats-server", tmp_path) as server:
@@ -259,6 +278,37 @@ def test_credentials_files_are_read(tmp_path: Path) -> None:
         link._credentials(("", ""))
     with pytest.raises(BadOption, match="not an nkey seed"):
         _sign("SUAX", b"", "x")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tls_is_spoken_with_servers_that_are_trusted(kind: str, tmp_path: Path) -> None:
+    pem = Certificates(tmp_path)
+    ca, ours = {"tlsCaFile": str(pem.path("ca", "crt"))}, {"tlsCertFile": str(pem.path("client", "crt"))}
+    ours["tlsKeyFile"] = str(pem.path("client", "key"))
+    with LiveServer(
+        kind, tmp_path / "server", pem.block(f'ca_file: "{pem.path("ca", "crt")}", verify: true')
+    ) as server:
+        for more in ({}, {"tls": "true"}, {"url": server.url.replace("nats:", "tls:")}, {"tlsHost": "localhost"}):
+            with server.connect(**ca, **ours, **more) as link:
+                assert link.api("INFO")["type"].endswith("account_info_response")
+        with pytest.raises(ServerError, match="CERTIFICATE_VERIFY_FAILED"):
+            server.connect(**ours)
+        with pytest.raises(ServerError, match="Hostname mismatch"):
+            server.connect(**ca, **ours, tlsHost="elsewhere")
+        with pytest.raises(ServerError):
+            server.connect(**ca)
+
+
+def test_tls_may_come_before_the_greeting(tmp_path: Path) -> None:
+    pem = Certificates(tmp_path)
+    config, given = pem.block("handshake_first: true"), {"tlsCaFile": str(pem.path("ca", "crt")), "tlsFirst": "true"}
+    with LiveServer("nats-server", tmp_path / "server", config) as server, server.connect(**given) as link:
+        assert link.api("INFO")["type"].endswith("account_info_response")
+
+
+def test_tls_is_not_given_up_where_it_is_required(server: LiveServer) -> None:
+    with pytest.raises(ServerError, match=r"SSL|TLS|EOF|closed|reset"):
+        server.connect(tls="true", timeoutS="2")
 
 
 def test_a_server_without_jetstream_is_told(tmp_path: Path) -> None:

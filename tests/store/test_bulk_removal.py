@@ -11,7 +11,7 @@ import pytest
 from jetlake.errors import LimitExceeded
 from jetlake.ops import append_op
 from jetlake.store import Discard, FileOptions, FileStore, MemStore, StreamLimits, catalog
-from jetlake.store.bulk_removal import oldest_over, remove_oldest
+from jetlake.store.bulk_removal import oldest_over, remove_all
 from jetlake.store.format import HEADER_SIZE, NEVER_NS
 from jetlake.testing.clock import FakeClock
 from jetlake.testing.memfiles import MemFiles
@@ -74,7 +74,7 @@ def test_messages_in_blocks_whose_index_was_let_go_are_found(make: Make, monkeyp
         store = FileStore("s", options=store.options, files=store.files, clock=store.clock)
         assert store.catalog.blocks[0].index is None
     assert over(store, 9) == before
-    remove_oldest(store, array("Q", before))
+    remove_all(store, array("Q", before), are_oldest=True)
     assert held(store) == [seq for seq in range(1, 31) if seq not in before]
 
 
@@ -87,7 +87,7 @@ def test_removal_at_once_equals_removal_one_by_one(make: Make) -> None:
         fill(store, "d", "a")
     at_once, one_by_one = stores
     seqs = over(at_once, 3)
-    remove_oldest(at_once, array("Q", seqs))
+    remove_all(at_once, array("Q", seqs), are_oldest=True)
     for seq in seqs:
         one_by_one.remove(seq)
     assert held(at_once) == held(one_by_one)
@@ -98,7 +98,7 @@ def test_removal_at_once_equals_removal_one_by_one(make: Make) -> None:
 def test_what_was_removed_at_once_stays_removed() -> None:
     store = FileStore("s", options=FileOptions(block_size_max=350), files=MemFiles(), clock=FakeClock())
     fill(store, *["a", "b", "a", "c", "a", "b"] * 6)
-    remove_oldest(store, array("Q", over(store, 2)))
+    remove_all(store, array("Q", over(store, 2)), are_oldest=True)
     store.commit()
     state, messages = store.state(), list(store.messages())
     again = FileStore("s", options=store.options, files=store.files.after_cut(keep="none"), clock=store.clock)
@@ -108,7 +108,7 @@ def test_what_was_removed_at_once_stays_removed() -> None:
 def test_all_messages_may_leave_at_once(make: Make) -> None:
     store = make()
     fill(store, *["a", "b"] * 10)
-    remove_oldest(store, array("Q", range(1, 21)))
+    remove_all(store, array("Q", range(1, 21)), are_oldest=True)
     assert (store.state().msgs, store.state().bytes, store.state().first_seq) == (0, 0, 21)
     assert len(store.catalog.blocks) == 1
 
@@ -117,7 +117,7 @@ def test_a_block_that_is_empty_afterwards_is_let_go(make: Make) -> None:
     store = make()
     fill(store, *["keep", *["a"] * 20, "keep"])
     blocks = len(store.catalog.blocks)
-    remove_oldest(store, array("Q", range(2, 22)))
+    remove_all(store, array("Q", range(2, 22)), are_oldest=True)
     assert held(store) == [1, 22]
     assert 1 < len(store.catalog.blocks) < blocks
 
@@ -127,7 +127,7 @@ def test_messages_with_a_deadline_are_forgotten(make: Make) -> None:
     for ttl_ns in (10**9, NEVER_NS, 10**9):
         store.append("a", b"", ttl_ns=ttl_ns)
     store.append("a", b"")
-    remove_oldest(store, array("Q", [1, 2, 3]))
+    remove_all(store, array("Q", [1, 2, 3]), are_oldest=True)
     assert store.next_expiry_ns() is None and not store.expiry.never
 
 
@@ -140,7 +140,7 @@ def test_a_damaged_message_leaves_all_the_same() -> None:
     block = store.catalog.blocks[0]
     place = HEADER_SIZE + store.catalog.index(block).offsets[4] + 10
     store.files.open(block.path, write=True).pwrite(place, b"\xff")
-    remove_oldest(store, array("Q", range(1, 11)))
+    remove_all(store, array("Q", range(1, 11)), are_oldest=True)
     assert held(store) == [11, 12] and store.state().msgs == 2
 
 
@@ -157,7 +157,7 @@ def test_a_read_that_fails_leaves_the_stream_as_it_was(monkeypatch: pytest.Monke
     with monkeypatch.context() as patch:
         patch.setattr(store.catalog.blocks[0], "read_body", read_body)
         with pytest.raises(OSError, match="fire"):
-            remove_oldest(store, array("Q", [1, 2, 3]))
+            remove_all(store, array("Q", [1, 2, 3]), are_oldest=True)
     assert store.state() == before and held(store) == list(range(1, 13))
 
 

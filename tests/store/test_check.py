@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from jetlake.store.check_block import SIZES, check_header, open_block
 from jetlake.store.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from jetlake.store.files import File
 from jetlake.store.format import HEADER_SIZE, TOMBSTONE, decode_header
-from jetlake.store.record import Record, decode, encode
+from jetlake.store.record import BadRecord, Record, decode, encode
 from jetlake.store.removal import ERASE, LOST, RemovalGroup
 from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.sidecar import HEAD_SIZE, encode_sidecar, seal
@@ -76,18 +77,23 @@ class Disk:
 
     def add_record(self, name: str, record: Record) -> None:
         """Put a sound record at the end of a block without an envelope."""
-        self.write(name, self.read(name) + encode(record, self.seed(name)))
+        self.write(name, self.sound_part(name) + encode(record, self.seed(name)))
 
     def add_group(self, name: str, group: RemovalGroup) -> None:
         self.add_record(name, Record(TOMBSTONE, b"", b"", group.encode(), group.seqs.first, 1))
 
     def record_offsets(self, name: str) -> list[int]:
-        """Where the records of a block without an envelope begin in the file."""
+        """Where the records of a block without an envelope begin in the file, and where the last one ends."""
         data, offset, offsets = self.read(name), HEADER_SIZE, []
-        while offset < len(data):
-            offsets.append(offset)
-            offset = decode(data, offset, len(data), self.seed(name))[1]
+        with suppress(BadRecord):
+            while True:
+                offsets.append(offset)
+                offset = decode(data, offset, len(data), self.seed(name))[1]
         return offsets
+
+    def sound_part(self, name: str) -> bytes:
+        """A block without an envelope, without the room that is reserved at its end."""
+        return self.read(name)[: self.record_offsets(name)[-1]]
 
 
 def fill(store: FileStore, count: int = 40) -> None:
@@ -482,10 +488,21 @@ def last_block(disk: Disk) -> str:
 def test_an_unfinished_write_at_the_end_of_the_last_block_is_a_note() -> None:
     disk = killed()
     name = last_block(disk)
-    size = len(disk.read(name))
-    disk.write(name, disk.read(name) + b"\x00\x05ab")
-    problem = only(disk.check())
-    assert (problem.kind, problem.severity, problem.offset) == ("torn", "note", size)
+    content = disk.sound_part(name)
+    for reserved in (b"", bytes(100)):
+        disk.write(name, content + b"\x00\x05ab" + reserved)
+        problem = only(disk.check())
+        assert (problem.kind, problem.severity, problem.offset) == ("torn", "note", len(content))
+        assert problem.text.startswith("4 bytes")
+
+
+def test_room_that_is_reserved_is_no_problem_but_in_a_sealed_block_it_is() -> None:
+    disk = killed()
+    name = last_block(disk)
+    assert len(disk.read(name)) > len(disk.sound_part(name)) and disk.check().problems == []
+    disk.write("000002.blk", disk.read("000002.blk") + bytes(100))
+    report = disk.check()
+    assert not report.ok and sorted(kinds(report)) == ["checksum", "sidecar"]
 
 
 def test_the_same_at_the_end_of_a_sealed_block_is_damage() -> None:

@@ -323,6 +323,16 @@ def test_removing_twice_says_so(store: Store) -> None:
     assert list(store.state().deleted) == [2]
 
 
+def test_many_are_removed_at_once_wherever_they_lie(store: Store) -> None:
+    fill(store, "a", "b", "a", "c", "a", "b", "a")
+    assert store.remove_many([6, 1, 3, 3, 2, 99]) == 4
+    assert (store.state().first_seq, list(store.state().deleted)) == (4, [6])
+    assert store.subjects_totals() == {"a": 2, "c": 1}
+    assert store.remove_many([5]) == 1
+    assert store.remove_many([1, 2, 3, 5]) == store.remove_many([]) == 0
+    assert store.subjects_state("a") == {"a": SimpleState(1, 7, 7)}
+
+
 def test_erasing_takes_a_message_away(store: Store) -> None:
     fill(store, "a", "b", "c")
     assert store.erase(2)

@@ -16,7 +16,7 @@ from jetlake.store import catalog as catalog_module
 from jetlake.store.check import check_store
 from jetlake.testing.clock import FakeClock
 from jetlake.testing.memfiles import MemFiles
-from tests.crash.workload import ENVELOPES
+from tests.crash.workload import ENVELOPES, ThriftyStore
 
 SMALL = FileOptions(block_size_max=350)
 STAGED = {"autocommit": False}
@@ -42,6 +42,49 @@ def test_an_append_is_on_disk_when_it_returns() -> None:
     files = MemFiles()
     open_store(files).append("a", b"kept")
     assert open_store(files.after_cut()).load(1).payload == b"kept"
+
+
+def test_a_small_sync_finds_its_room_reserved_and_a_block_is_left_without_it() -> None:
+    files = MemFiles()
+    store = open_store(files, FileOptions(block_size_max=4000))
+    sizes = []
+    for _ in range(3):
+        store.append("a", b"payload")
+        sizes.append(files.size("s/000001.blk"))
+    assert len(set(sizes)) == 1 and sizes[0] > 64 * 1024
+    fill(store, 100)
+    assert blocks(files)[0] == "000001.blk" and len(blocks(files)) > 1
+    assert files.size("s/000001.blk") < 5000
+    store.stop()
+    assert all(files.size(f"s/{name}") < 5000 for name in blocks(files))
+
+
+def test_reserved_room_is_no_unfinished_write() -> None:
+    files = MemFiles()
+    fill(open_store(files, FileOptions()), 10)
+    store = open_store(files.after_cut(), FileOptions())
+    assert (store.state().msgs, store.torn_size, store.damage) == (10, 0, [])
+    assert [store.append("a", b"more"), store.load(10).payload] == [11, b"payload 9"]
+
+
+@pytest.mark.damages
+def test_a_write_cut_short_in_reserved_room_is_told_from_a_damaged_one() -> None:
+    files = MemFiles()
+    store = open_store(files, FileOptions())
+    fill(store, 10)
+    end = store.block_files[1].file_size
+    start, whole = end - 40, files.read("s/000001.blk")
+    for cut in range(start, end):
+        files.load(files.snapshot() | {"s/000001.blk": whole[:cut] + bytes(len(whole) - cut)})
+        again = open_store(files.after_cut(), FileOptions())
+        is_whole = not whole[cut:end].strip(b"\0")
+        assert (again.state().last_seq, again.damage) == (10 if is_whole else 9, []), cut
+    for place in range(start, end):
+        data = bytearray(whole)
+        data[place] ^= 1
+        files.load(files.snapshot() | {"s/000001.blk": bytes(data)})
+        again = open_store(files.after_cut(), FileOptions())
+        assert again.damage[-1].startswith("s: lost SequenceSet(10-") and again.append("a", b"next") > 10, place
 
 
 def test_what_is_staged_can_be_read_but_is_not_durable_before_the_commit() -> None:
@@ -337,6 +380,166 @@ def test_compacting_files_changes_nothing_but_their_size() -> None:
     assert (store.state(), store.subjects_state()) == (state, subjects)
     assert store.utilisation()[0] < total
     assert open_store(files.after_cut()).state() == state
+
+
+# Rewriting
+
+
+def thinned(files: MemFiles, **more: object) -> ThriftyStore:
+    """A store with a block between others of which most is dead: two messages are left of it."""
+    options = FileOptions(block_size_max=350, **more)  # type: ignore[arg-type]
+    store = ThriftyStore("s", options=options, files=files, clock=FakeClock(), autocommit=False)
+    fill(store, 30)
+    store.commit()
+    block = store.catalog.blocks[1]
+    for seq in range(block.first_seq, block.last_seq - 1):
+        store.remove(seq)
+    return store
+
+
+def test_a_commit_rewrites_a_block_and_touches_the_disk_only_while_it_runs() -> None:
+    files = MemFiles()
+    store = thinned(files)
+    state, size, before = store.state(), store.utilisation()[0], files.op_count
+    commit = store.prepare_commit()
+    assert commit is not None and commit.rewrite is not None
+    assert files.op_count == before
+    commit.run()
+    done = files.op_count
+    store.complete_commit(commit)
+    assert files.op_count == done > before
+    assert store.utilisation()[0] < size
+    assert store.state() == state
+    assert [block.header.generation for block in store.catalog.blocks[:3]] == [0, 1, 0]
+    assert open_store(files.after_cut()).state() == state
+
+
+def test_a_commit_rewrites_one_block_and_says_that_there_are_more() -> None:
+    store = thinned(MemFiles())
+    for seq in range(1, store.catalog.last_seq, 2):
+        store.remove(seq)
+    assert store.has_more
+    commits = 0
+    while store.has_more:
+        generations = sum(block.header.generation for block in store.catalog.blocks)
+        store.commit()
+        commits += 1
+        assert sum(block.header.generation for block in store.catalog.blocks) == generations + 1
+    assert commits > 1
+    assert store.prepare_commit() is None
+
+
+def test_messages_are_read_from_the_old_file_until_the_new_one_is_known() -> None:
+    store = thinned(MemFiles())
+    expected = {message.seq: message for message in store.messages()}
+    commit = store.prepare_commit()
+    assert commit is not None and commit.rewrite is not None
+    commit.run()
+    block = store.catalog.blocks[1]
+    store.catalog.forget(block)
+    block.index = None  # as if there were no room for it
+    store.block_files[block.id].release()
+    assert {message.seq: message for message in store.messages()} == expected
+    store.complete_commit(commit)
+    assert {message.seq: message for message in store.messages()} == expected
+
+
+@pytest.mark.parametrize("keep", ["none", "all"])
+def test_what_is_removed_while_a_block_is_rewritten_stays_removed(keep: str) -> None:
+    files = MemFiles()
+    store = thinned(files)
+    commit = store.prepare_commit()
+    assert commit is not None and commit.rewrite is not None
+    left = store.catalog.blocks[1].last_seq
+    store.remove(left)
+    fill(store, 20)  # a block is sealed, with the tombstone in it
+    commit.run()
+    store.complete_commit(commit)
+    store.commit()
+    again = open_store(files.after_cut(keep=keep))
+    assert not again.catalog.is_live(left)
+    assert (again.state(), again.subjects_totals()) == (store.state(), store.subjects_totals())
+    assert check_store("s", files=files).ok
+
+
+def test_a_block_of_tombstones_that_is_emptied_while_it_is_rewritten_hands_them_on() -> None:
+    files = MemFiles()
+    store = thinned(files)
+    store._sparse.clear()
+    store.commit()
+    fill(store, 30)
+    store.commit()
+    holder = next(block for block in store.catalog.blocks if block.groups)  # tells what left the thinned block
+    for seq in range(holder.first_seq, holder.last_seq):
+        store.remove(seq)
+    store._sparse = {holder.id}
+    commit = store.prepare_commit()
+    assert commit is not None and commit.rewrite is not None and commit.rewrite.block is holder
+    store.remove(holder.last_seq)
+    commit.run()
+    store.complete_commit(commit)
+    assert holder not in store.catalog.blocks
+    store.commit()
+    again = open_store(files.after_cut())
+    assert (again.state(), again.subjects_totals()) == (store.state(), store.subjects_totals())
+
+
+@pytest.mark.damages
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.SNAPPY])
+def test_a_message_that_turns_out_to_be_damaged_by_a_rewrite_is_lost_and_listed(compression: Compression) -> None:
+    files = MemFiles()
+    store = thinned(files, compression=compression)
+    seq, path = store.catalog.blocks[1].last_seq, store.catalog.blocks[1].path
+    msgs, size = store.state().msgs, len(files.snapshot()[path])
+    files.flip(path, 8 * (size - 40))
+    end = files.snapshot()[path][-40:]
+    store.commit()
+    state = store.state()
+    assert seq in state.lost and state.msgs == msgs - state.lost.count
+    assert files.snapshot()[f"{path}.0.damaged"].endswith(end)
+    again = open_store(files.after_cut())
+    assert (again.state(), again.subjects_totals()) == (state, store.subjects_totals())
+
+
+def test_an_erasure_finds_its_message_although_its_block_was_about_to_be_rewritten() -> None:
+    files = MemFiles()
+    store = thinned(files)
+    seq = store.catalog.blocks[1].last_seq
+    payload = store.load(seq).payload
+    store.erase(seq)
+    store.commit()
+    assert payload not in b"".join(files.snapshot().values())
+    assert not open_store(files.after_cut()).catalog.is_live(seq)
+
+
+def test_a_block_is_rewritten_only_when_what_replaced_its_messages_is_durable() -> None:
+    files = MemFiles()
+    store = thinned(files, sync=60.0)
+    store.append("new", b"not synced by itself")
+    store.commit()
+    assert store.catalog.blocks[1].header.generation == 1
+    assert open_store(files.after_cut()).state() == store.state()
+
+
+def test_a_rewrite_that_fails_freezes_the_store() -> None:
+    files = MemFiles()
+    store = thinned(files)
+    store._sparse.clear()
+    store.commit()
+    files.fail(files.op_count + 1, OSError(5, "no"))
+    with pytest.raises(StoreFrozen):
+        store.compact_files()
+    with pytest.raises(StoreFrozen):
+        store.append("a", b"")
+
+
+def test_dead_messages_take_no_more_room_than_live_ones_and_a_few_blocks() -> None:
+    limits = StreamLimits(max_msgs_per_subject=1)
+    store = ThriftyStore("s", limits, FileOptions(block_size_max=2000), files=MemFiles(), clock=FakeClock())
+    for number in range(3000):
+        store.append(f"key.{number * 7919 % 97}", b"value %d" % number)
+        total, live = store.utilisation()
+        assert total < 4 * live + 10 * 2000
 
 
 def test_deleting_a_store_leaves_nothing(tmp_path: Path) -> None:

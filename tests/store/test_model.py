@@ -18,7 +18,6 @@ from jetlake.store import (
     Compression,
     Discard,
     FileOptions,
-    FileStore,
     KeySource,
     MemStore,
     Pending,
@@ -27,6 +26,7 @@ from jetlake.store import (
 )
 from jetlake.testing.clock import FakeClock
 from jetlake.testing.memfiles import MemFiles
+from tests.crash.workload import ThriftyStore
 from tests.store.model import Model
 
 SUBJECTS = ["a", "b", "a.b", "a.c", "a.b.c", "x.b.c", "b.a"]
@@ -121,6 +121,11 @@ class StoreMachine(RuleBasedStateMachine):
     def remove(self, data: st.DataObject, erase: bool) -> None:
         seq = data.draw(self.any_seq())
         assert (self.store.erase if erase else self.store.remove)(seq) == self.model.drop(seq)
+
+    @rule(data=st.data())
+    def remove_many(self, data: st.DataObject) -> None:
+        seqs = data.draw(st.lists(self.any_seq(), max_size=8))
+        assert self.store.remove_many(seqs) == sum([self.model.drop(seq) for seq in seqs])
 
     @rule(data=st.data(), filter=st.sampled_from([">", "a.*", "a", "zzz"]), keep=st.integers(0, 3))
     def purge(self, data: st.DataObject, filter: str, keep: int) -> None:
@@ -220,7 +225,7 @@ class FileMachine(StoreMachine):
         self.reopen(StreamLimits())
 
     def reopen(self, limits: StreamLimits) -> None:
-        self.store = FileStore("s", limits, self.options, files=self.files, clock=self.clock)
+        self.store = ThriftyStore("s", limits, self.options, files=self.files, clock=self.clock)
         assert self.store.damage == []
 
     @rule()
@@ -245,6 +250,21 @@ class FileMachine(StoreMachine):
     @rule()
     def compact_files(self) -> None:
         self.store.compact_files()
+
+    @rule(data=st.data(), subject=SUBJECT, payload=PAYLOAD)
+    def change_while_a_commit_runs(self, data: st.DataObject, subject: str, payload: bytes) -> None:
+        self.store.autocommit = False
+        self.remove(data, erase=False)
+        commit = self.store.prepare_commit()
+        self.remove(data, erase=False)
+        self.append(subject, payload, b"", 0)
+        if commit is not None:
+            commit.run()
+            self.agrees()
+            self.store.complete_commit(commit)
+        self.agrees()
+        self.store.commit()
+        self.store.autocommit = True
 
     @precondition(lambda self: self.options.cipher)
     @rule()

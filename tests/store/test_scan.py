@@ -25,6 +25,7 @@ from jetlake.store.format import (
     SKIP,
     TOMBSTONE,
 )
+from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.varint import encode_varint
 
 NO_KERNELS = bool(os.environ.get("JETLAKE_NO_KERNELS"))
@@ -37,7 +38,9 @@ UNBOUNDED = 2**63 - 1
 def load_twin(suffix: str) -> SimpleNamespace:
     module = importlib.import_module(f"jetlake.store._scan_{suffix}")
     table = importlib.import_module(f"jetlake.store._subject_table_{suffix}")
-    return SimpleNamespace(scan=module.scan, uncount=module.uncount, SubjectTable=table.SubjectTable)
+    return SimpleNamespace(
+        scan=module.scan, uncount=module.uncount, copy_live=module.copy_live, SubjectTable=table.SubjectTable
+    )
 
 
 @pytest.fixture(scope="module", params=["py", "c"])
@@ -475,3 +478,62 @@ def test_the_twins_agree_on_uncounting_what_no_scan_would_count(record: bytes) -
 
 
 assert NOT_MESSAGE == TOMBSTONE | SKIP | ERASED | FLOOR, "a new kind of record needs tests here"
+
+
+# Copying what is live
+
+
+def copied(
+    twin: SimpleNamespace, data: bytes, gone: list[tuple[int, int]], head: bytes = b""
+) -> tuple[bytes, list[int]]:
+    """What a rewrite would copy of a body."""
+    found = twin.scan(data, 0, len(data), SEED, 0, twin.SubjectTable(), 0, 0)
+    body, places = twin.copy_live(head, data, found.offsets, found.seqs, SEED, *SequenceSet(gone).arrays)
+    return bytes(body), list(places)
+
+
+def test_live_messages_are_copied_behind_the_head(twin: SimpleNamespace) -> None:
+    records = [message(seq, payload=b"p" * seq) for seq in range(1, 7)]
+    body, places = copied(twin, b"".join(records), [(1, 1), (4, 5), (9, 99)], b"head")
+    assert body == b"head" + records[1] + records[2] + records[5]
+    assert places == [4, 4 + len(records[1]), 4 + len(records[1] + records[2])]
+
+
+def test_what_lies_between_messages_is_not_copied(twin: SimpleNamespace) -> None:
+    first, second, third = message(1), message(2), message(5)
+    data = first + other(TOMBSTONE, 1, b"xx") + second + b"\xff damage" + third + other(FLOOR, 2)
+    assert copied(twin, data, []) == (first + second + third, [0, len(first), len(first + second)])
+
+
+def test_nothing_is_copied_of_nothing(twin: SimpleNamespace) -> None:
+    assert copied(twin, b"", [], b"head") == (b"head", [])
+    assert copied(twin, message(1), [(0, 2**64 - 1)]) == (b"", [])
+
+
+@pytest.mark.parametrize("offsets", [[1], [10**6], [0, 0], [30, 0]])
+def test_an_offset_without_a_message_is_refused(twin: SimpleNamespace, offsets: list[int]) -> None:
+    data = message(1) + message(2)
+    with pytest.raises(ValueError, match="no message at offset"):
+        twin.copy_live(b"", data, array("I", offsets), range(1, 1 + len(offsets)), SEED, array("Q"), array("Q"))
+
+
+def test_columns_of_different_lengths_are_refused(twin: SimpleNamespace) -> None:
+    with pytest.raises(ValueError, match="1 offsets and 2 sequences"):
+        twin.copy_live(b"", message(1), array("I", [0]), range(1, 3), SEED, array("Q"), array("Q"))
+    with pytest.raises(ValueError, match="1 starts and 0 ends"):
+        twin.copy_live(b"", message(1), array("I", [0]), range(1, 2), SEED, array("Q", [1]), array("Q"))
+
+
+@needs_kernels
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.binary(max_size=40), st.booleans()), max_size=20),
+    st.lists(st.tuples(st.integers(0, 60), st.integers(0, 5)), max_size=6),
+)
+def test_the_twins_copy_the_same(parts: list[tuple[int, bytes, bool]], gone: list[tuple[int, int]]) -> None:
+    seq, records = 0, list[bytes]()
+    for step, payload, is_message in parts:
+        seq += step
+        records.append(message(seq, payload=payload) if is_message else other(TOMBSTONE, seq, payload))
+    ranges = [(first, first + more) for first, more in gone]
+    results = [copied(load_twin(kind), b"".join(records), ranges, b"h") for kind in ("py", "c")]
+    assert results[0] == results[1]

@@ -15,10 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jetlake.store.format import NO_ID
+from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.varint import encode_varint
 
 NO_KERNELS = bool(os.environ.get("JETLAKE_NO_KERNELS"))
 needs_kernels = pytest.mark.skipif(NO_KERNELS, reason="JETLAKE_NO_KERNELS is set")
+NOTHING = SequenceSet().arrays  # is gone
 SUBJECTS = [b"a", b"b", b"a.b", b"\xff\x00", b"x" * 200]
 
 
@@ -74,14 +76,14 @@ def summary(*numbers: int | bytes) -> bytes:
 
 def test_subjects_get_slots_in_order_of_appearance(twin: SimpleNamespace) -> None:
     table = filled(twin, (b"x", 1), (b"y", 2), (b"z", 3))
-    local, ids = twin.localize(table, array("I", [2, 0, 2]), None, 10)
+    local, ids = twin.localize(table, array("I", [2, 0, 2]), None, 10, *NOTHING)
     assert entries(local) == [(b"z", 2, 10, 12, 0), (b"x", 1, 11, 11, 0)]
     assert ids == array("I", [0, 1, 0])
 
 
 def test_sequences_count_from_the_base_where_they_are_given(twin: SimpleNamespace) -> None:
     table = filled(twin, (b"x", 1), (b"y", 2))
-    local, _ = twin.localize(table, array("I", [0, 1, 0]), array("I", [0, 5, 9]), 100)
+    local, _ = twin.localize(table, array("I", [0, 1, 0]), array("I", [0, 5, 9]), 100, *NOTHING)
     assert entries(local) == [(b"x", 2, 100, 109, 0), (b"y", 1, 105, 105, 0)]
 
 
@@ -90,20 +92,21 @@ def test_a_message_that_is_gone_stays_nameless_and_is_not_counted(
     twin: SimpleNamespace, seqs: array[int] | None
 ) -> None:
     table = filled(twin, (b"x", 1), (b"y", 2))
-    local, ids = twin.localize(table, array("I", [NO_ID, 0, NO_ID, 0]), seqs, 10)
+    gone = SequenceSet([(3, 10), (12, 12), (14, 99)])
+    local, ids = twin.localize(table, array("I", [1, 0, NO_ID, 0]), seqs, 10, *gone.arrays)
     assert entries(local) == [(b"x", 2, 11, 13, 0)]
     assert ids == array("I", [NO_ID, 0, NO_ID, 0])
 
 
 def test_no_messages_are_no_subjects(twin: SimpleNamespace) -> None:
-    local, ids = twin.localize(twin.SubjectTable(), array("I"), None, 1)
+    local, ids = twin.localize(twin.SubjectTable(), array("I"), None, 1, *NOTHING)
     assert (entries(local), ids) == ([], array("I"))
 
 
 def test_the_table_of_the_stream_stays_as_it_is(twin: SimpleNamespace) -> None:
     table = filled(twin, (b"x", 1), (b"y", 2))
     before = entries(table)
-    twin.localize(table, array("I", [1, 1]), None, 50)
+    twin.localize(table, array("I", [1, 1]), None, 50, *NOTHING)
     assert entries(table) == before
 
 
@@ -112,12 +115,12 @@ def test_a_slot_that_is_not_there_is_refused(twin: SimpleNamespace, slot: int) -
     table = filled(twin, (b"x", 1), (b"y", 2))
     table.remove(1, 2)
     with pytest.raises(IndexError):
-        twin.localize(table, array("I", [0, slot]), None, 1)
+        twin.localize(table, array("I", [0, slot]), None, 1, *NOTHING)
 
 
 def test_fewer_sequences_than_ids_are_refused(twin: SimpleNamespace) -> None:
     with pytest.raises(IndexError):
-        twin.localize(filled(twin, (b"x", 1)), array("I", [0, 0]), array("I", [0]), 1)
+        twin.localize(filled(twin, (b"x", 1)), array("I", [0, 0]), array("I", [0]), 1, *NOTHING)
 
 
 # Its bytes
@@ -170,7 +173,7 @@ def test_merging_ends_with_the_last_subject(twin: SimpleNamespace) -> None:
 @given(ids=st.lists(st.sampled_from([0, 1, 2, 3, NO_ID]), max_size=30), base_seq=st.integers(1, 2**62))
 def test_localized_subjects_come_back_from_their_bytes(twin: SimpleNamespace, ids: list[int], base_seq: int) -> None:
     table = filled(twin, *((subject, seq) for seq, subject in enumerate(SUBJECTS, 1)))
-    local, local_ids = twin.localize(table, array("I", ids), None, base_seq)
+    local, local_ids = twin.localize(table, array("I", ids), None, base_seq, *NOTHING)
     copy = merged(twin, twin.encode_subjects(local, base_seq), base_seq)
     subjects = [None if slot == NO_ID else copy.subject(slot) for slot in local_ids]
     assert subjects == [None if slot == NO_ID else table.subject(slot) for slot in ids]
@@ -270,7 +273,7 @@ def test_the_twins_localize_and_encode_alike(ids: list[int], gaps: list[int] | N
     for twin in (load_twin("c"), load_twin("py")):
         table = filled(twin, *((subject, seq) for seq, subject in enumerate(SUBJECTS, 1)))
         seqs = None if gaps is None else array("I", [sum(gaps[:n]) for n in range(len(ids))])
-        local, local_ids = twin.localize(table, array("I", ids), seqs, base_seq)
+        local, local_ids = twin.localize(table, array("I", ids), seqs, base_seq, *NOTHING)
         results.append((entries(local), local_ids, twin.encode_subjects(local, base_seq)))
     assert results[0] == results[1]
 

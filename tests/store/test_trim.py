@@ -224,23 +224,23 @@ def test_a_record_that_is_no_message_has_no_size(twin: SimpleNamespace) -> None:
 def test_messages_leave_the_table_and_their_subjects_lose_them(twin: SimpleNamespace) -> None:
     table, subjects = table_of(twin, b"a", b"b", b"a", b"a"), {b"a": (1, 5)}
     slots, seqs, sizes = array("I", [0, 1, 0]), array("Q", [1, 2, 3]), array("Q", [10, 20, 30])
-    assert twin.leave(table, slots, seqs, sizes, 0, 3, subjects) == 60
+    assert twin.leave(table, slots, seqs, sizes, 0, 3, subjects, True) == 60
     assert subjects == {b"a": (3, 45), b"b": (1, 20)}
     assert (table.total, table.find(b"b"), table.first(0), table.flags(0)) == (1, -1, 4, 0)
 
 
 def test_some_messages_leave_without_a_record(twin: SimpleNamespace) -> None:
     table = table_of(twin, b"a", b"a", b"a")
-    assert twin.leave(table, array("I", [0, 0]), array("Q", [1, 2]), array("Q", [10, 20]), 1, 2, None) == 20
+    assert twin.leave(table, array("I", [0, 0]), array("Q", [1, 2]), array("Q", [10, 20]), 1, 2, None, True) == 20
     assert table.count(0) == 2
 
 
 def test_a_slot_without_messages_has_none_to_leave(twin: SimpleNamespace) -> None:
     table = table_of(twin, b"a")
     with pytest.raises(IndexError, match="slot 0 is not in use"):
-        twin.leave(table, array("I", [0, 0]), array("Q", [1, 2]), array("Q", [1, 1]), 0, 2, None)
+        twin.leave(table, array("I", [0, 0]), array("Q", [1, 2]), array("Q", [1, 1]), 0, 2, None, True)
     with pytest.raises(IndexError, match=r"messages 0\.\.2"):
-        twin.leave(table, array("I", [0]), array("Q", [1]), array("Q", [1]), 0, 2, None)
+        twin.leave(table, array("I", [0]), array("Q", [1]), array("Q", [1]), 0, 2, None, True)
 
 
 def test_the_first_message_of_a_subject_leaves_a_bound_behind_it(twin: SimpleNamespace) -> None:
@@ -264,6 +264,26 @@ def test_the_first_message_of_a_subject_leaves_a_bound_behind_it(twin: SimpleNam
 def test_losses_are_encoded(twin: SimpleNamespace) -> None:
     assert twin.encode_losses({b"a.b": (1, 5), b"c": (300, 70_000)}) == b"\x03a.b\x01\x05\x01c\xac\x02\xf0\xa2\x04"
     assert twin.encode_losses({}) == b""
+
+
+def test_losses_are_stepped_over(twin: SimpleNamespace) -> None:
+    losses = b"\x02" + twin.encode_losses({b"a.b": (1, 5), b"c": (300, 70_000)})
+    assert twin.skip_losses(b"x" + losses + b"more", 1) == 1 + len(losses)
+    for size in range(len(losses)):
+        with pytest.raises(ValueError):
+            twin.skip_losses(losses[:size], 0)
+
+
+@needs_kernels
+@given(st.binary(max_size=30), st.integers(-1, 31))
+def test_twins_step_over_the_same_bytes(data: bytes, offset: int) -> None:
+    ends = []
+    for kind in ("py", "c"):
+        try:
+            ends.append(load(kind).skip_losses(data, offset))
+        except ValueError as error:
+            ends.append(str(error))
+    assert ends[0] == ends[1]
 
 
 # The twins

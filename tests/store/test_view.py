@@ -13,7 +13,7 @@ from jetlake.store.checkpoint import Checkpoint, write_checkpoint
 from jetlake.store.view import StreamView
 from jetlake.testing.clock import FakeClock
 from jetlake.testing.memfiles import MemFiles
-from tests.crash.workload import ENVELOPES, Life, steps
+from tests.crash.workload import ENVELOPES, SCRIPTS, Life, Script
 
 SMALL = FileOptions(block_size_max=350)
 
@@ -36,12 +36,13 @@ def live(catalog: Catalog) -> list[int]:
     ]
 
 
+@pytest.mark.parametrize("script", SCRIPTS.values(), ids=SCRIPTS)
 @pytest.mark.parametrize("envelope", ENVELOPES)
-def test_a_view_agrees_with_the_store_after_every_step_of_its_life(envelope: str) -> None:
-    life = Life(MemFiles(), ENVELOPES[envelope])
+def test_a_view_agrees_with_the_store_after_every_step_of_its_life(envelope: str, script: Script) -> None:
+    life = Life(MemFiles(), ENVELOPES[envelope], script)
     life.open()
     lasting = StreamView("s", files=life.files, keys=life.options.keys)
-    for number, step in enumerate(steps()):
+    for number, step in enumerate(script()):
         life.after = copy.deepcopy(life.before)
         step(life)
         life.before = life.after

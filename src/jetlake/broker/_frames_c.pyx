@@ -1,11 +1,11 @@
 """Frames of a batch of publishes, compiled. `_frames_py.py` is the reference."""
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport uint8_t, uint32_t, uint64_t
+from libc.stdint cimport UINT32_MAX, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy
 
 from jetlake.broker._routes_py import check_door
-from jetlake.ops cimport PubOp
+from jetlake.ops cimport PubOp, op_count
 
 
 cdef inline Py_ssize_t digits(uint64_t number) noexcept nogil:
@@ -77,7 +77,8 @@ def msg_frames(data, ops, Py_ssize_t first, Py_ssize_t stop, bytes sid not None,
     """What a subscription receives for the publishes first..stop-1; see `frames.py`."""
     cdef const uint8_t[::1] view = data
     cdef uint32_t[::1] words = ops
-    check_door(view.shape[0], words.shape[0], first, stop)
+    if not (0 <= first < stop <= op_count(words.shape[0]) and view.shape[0] <= UINT32_MAX):
+        check_door(view.shape[0], words.shape[0], first, stop)
     cdef PubOp* op_list = <PubOp*>&words[0]
     cdef const uint8_t* source = &view[0] if view.shape[0] else NULL
     cdef const uint8_t* sid_text = sid
@@ -117,7 +118,8 @@ def ack_frames(data, ops, Py_ssize_t first, Py_ssize_t stop, bytes prefix not No
     """The PubAcks of the publishes first..stop-1, as far as their replies go to one subscription; see `frames.py`."""
     cdef const uint8_t[::1] view = data
     cdef uint32_t[::1] words = ops
-    check_door(view.shape[0], words.shape[0], first, stop)
+    if not (0 <= first < stop <= op_count(words.shape[0]) and view.shape[0] <= UINT32_MAX):
+        check_door(view.shape[0], words.shape[0], first, stop)
     cdef PubOp* op_list = <PubOp*>&words[0]
     cdef PubOp* op
     cdef const uint8_t* source = &view[0] if view.shape[0] else NULL

@@ -1,12 +1,12 @@
 """Which route does each publish of a batch take? Compiled. `_routes_py.py` is the reference."""
 
 from cpython cimport array
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport UINT32_MAX, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp
 
 from jetlake.broker import _routes_py as _twin
 from jetlake.broker._routes_py import check_door
-from jetlake.ops cimport PubOp
+from jetlake.ops cimport PubOp, op_count
 from jetlake.store._subject_filter_c cimport SubjectFilter
 from jetlake.store._subject_table_c cimport SubjectTable
 
@@ -51,7 +51,8 @@ cdef class RouteTable:
         """The route of operation `first`, and the operation at which another route begins: (stop, route)."""
         cdef const uint8_t[::1] view = data
         cdef uint32_t[::1] words = ops
-        check_door(view.shape[0], words.shape[0], first, stop)
+        if not (0 <= first < stop <= op_count(words.shape[0]) and view.shape[0] <= UINT32_MAX):
+            check_door(view.shape[0], words.shape[0], first, stop)
         cdef PubOp* op_list = <PubOp*>&words[0]
         cdef PubOp* op
         cdef Py_ssize_t number, size = view.shape[0]
@@ -130,3 +131,21 @@ cdef bint is_plain(const uint8_t* subject, Py_ssize_t size) noexcept:
                 return False
             start = at + 1
     return True
+
+
+def prefix_run(data, ops, Py_ssize_t first, Py_ssize_t stop, bytes prefix not None):
+    """The first operation from `first` on whose subject does not begin like this; `stop` when there is none."""
+    cdef const uint8_t[::1] view = data
+    cdef uint32_t[::1] words = ops
+    check_door(view.shape[0], words.shape[0], first, stop)
+    cdef PubOp* op = <PubOp*>&words[0] + first
+    cdef const char* text = prefix
+    cdef size_t prefix_size = len(prefix), size = view.shape[0]
+    while first < stop:
+        if op.subject_start > size or op.subject_size > size - op.subject_start:
+            raise IndexError(f"the subject of operation {first} is not in the buffer")
+        if op.subject_size < prefix_size or memcmp(&view[0] + op.subject_start, text, prefix_size) != 0:
+            break
+        first += 1
+        op += 1
+    return first

@@ -76,6 +76,18 @@ class RouteTable:
         return next((route for filter, route in self._captures if filter.matches(subject)), NOBODY)
 
 
+def prefix_run(data: bytes | bytearray, ops: array[int], first: int, stop: int, prefix: bytes) -> int:
+    """The first operation from `first` on whose subject does not begin like this; `stop` when there is none."""
+    check_door(len(data), len(ops), first, stop)
+    for number in range(first, stop):
+        start, size = ops[number * OP_WORDS : number * OP_WORDS + 2]
+        if start + size > len(data):
+            raise IndexError(f"the subject of operation {number} is not in the buffer")
+        if size < len(prefix) or not data.startswith(prefix, start):
+            return number
+    return stop
+
+
 def check_door(data_size: int, ops_size: int, first: int, stop: int) -> None:
     """Raise IndexError unless the operations are in the array."""
     if not 0 <= first < stop <= ops_size // OP_WORDS:

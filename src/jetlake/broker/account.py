@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from jetlake.broker.routes import ACKS, FIRST_ROUTE, NOBODY, UNKNOWN, RouteTable
+from jetlake.broker.routes import ACKS, FIRST_ROUTE, NOBODY, UNKNOWN, RouteTable, prefix_run
 from jetlake.broker.sublist import Match, Sublist
 from jetlake.broker.subscription import BatchHandler, Buffer, Handler, Msg, Subscription, read_msg
 from jetlake.ops import OP_WORDS
@@ -272,7 +272,7 @@ class Account:
             if len(found.plain) == 1 and not found.queues and self.capture_of(msg.subject) is None:
                 sub = found.plain[0]
                 if sub.subject.endswith(b".>"):
-                    end = _same_prefix(data, ops, first, stop, sub.subject[:-1])
+                    end = max(end, prefix_run(data, ops, first, stop, sub.subject[:-1]))
             route = Route(self.capture_of(msg.subject), found)
             if not route.carry(origin, data, ops, first, end):
                 _tell_unheard(origin, data, ops, first, end)
@@ -343,12 +343,3 @@ def _tell_unheard(origin: Client, data: Buffer, ops: array[int], first: int, sto
         for number, size in enumerate(reply_sizes, first):
             if size:
                 origin.no_responders(read_msg(data, ops, number, origin))
-
-
-def _same_prefix(data: Buffer, ops: array[int], first: int, stop: int, prefix: bytes) -> int:
-    """The first operation after `first` whose subject does not begin like this."""
-    for number in range(first + 1, stop):
-        start = ops[number * OP_WORDS]
-        if not data.startswith(prefix, start):
-            return number
-    return stop

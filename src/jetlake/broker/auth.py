@@ -20,13 +20,13 @@ import hmac
 import re
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any
-
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from typing import TYPE_CHECKING, Any
 
 from jetlake.broker.permissions import Permissions
 from jetlake.errors import BadRequest, JetLakeError
+
+if TYPE_CHECKING:  # few servers have users with nkeys, and all wait for what is imported
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 AUTHORIZATION_VIOLATION = "Authorization Violation"  # the -ERR text for credentials that are not accepted
 
@@ -101,7 +101,7 @@ class Authenticator:
         self._options = options
         self._users = {user.name: user for user in options.users if not user.nkey}
         self._nkeys = {user.nkey: user for user in options.users if user.nkey}
-        self._keys = {nkey: Ed25519PublicKey.from_public_bytes(decode_user_nkey(nkey)) for nkey in self._nkeys}
+        self._keys = {nkey: _public_key(nkey) for nkey in self._nkeys}
         passwords = [options.token, options.password, *(user.password for user in options.users)]
         if any(map(is_bcrypt, passwords)):
             _bcrypt()
@@ -180,8 +180,16 @@ def _bcrypt() -> Any:
         raise BcryptMissing from None
 
 
+def _public_key(nkey: str) -> Ed25519PublicKey:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    return Ed25519PublicKey.from_public_bytes(decode_user_nkey(nkey))
+
+
 def verify_signature(key: Ed25519PublicKey, nonce: bytes, signature: str) -> bool:
     """True when this base64 text (either alphabet, with or without padding) is the key's signature over the nonce."""
+    from cryptography.exceptions import InvalidSignature
+
     try:
         text = signature.rstrip("=").replace("-", "+").replace("_", "/")
         key.verify(base64.b64decode(text + "=" * (-len(text) % 4), validate=True), nonce)

@@ -40,6 +40,7 @@ class Broker:
         self.slow_consumers = self.stale_connections = self.stalls = 0
         self.total_connections = self.auth_errors = 0
         self.closed = Counter[str]()
+        self.on_joined: Callable[[Client], None] | None = None
         self.on_left: Callable[[Client], None] | None = None
         self.trace: Trace | None = None
         self.log: Callable[[str, str], None] = lambda level, line: None
@@ -98,6 +99,8 @@ class Broker:
         client.account = account
         client.max_payload, client.max_subscriptions = self.limits(account)
         account.clients[client.cid] = client
+        if self.on_joined is not None:
+            self.on_joined(client)
         return None
 
     def limits(self, account: Account | None) -> tuple[int, int]:

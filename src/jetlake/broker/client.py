@@ -258,7 +258,7 @@ class Client:
 
     def _publish(self, data: bytearray, ops: array[int], count: int) -> None:
         self.in_msgs += count
-        size = sum(ops[7 : count * 10 : 10]) + sum(ops[5 : count * 10 : 10])
+        size = ops[5] + ops[7] if count == 1 else sum(ops[5 : count * 10 : 10]) + sum(ops[7 : count * 10 : 10])
         self.in_bytes += size
         self.broker.in_msgs += count
         self.broker.in_bytes += size

@@ -12,6 +12,8 @@ full starts anew. `clear(captures, others)` also tells how to find new ones with
 of streams and their routes, `others` the patterns of everything else that wants messages. A subject that only one
 stream matches has that route, one that nothing matches NOBODY, all others are UNKNOWN. With None for `others` (too
 many to look through) all new subjects are UNKNOWN. A subject with an empty token or a wildcard always is.
+
+`prefix_run` finds how many in a row begin alike, which acks to one consumer do.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ from jetlake.broker._routes_py import ACKS, FIRST_ROUTE, NOBODY, UNKNOWN
 from jetlake.store.subject_table import KERNEL as COMPILED
 
 if TYPE_CHECKING or not COMPILED:
-    from jetlake.broker._routes_py import RouteTable
+    from jetlake.broker._routes_py import RouteTable, prefix_run
 else:
-    from jetlake.broker._routes_c import RouteTable
+    from jetlake.broker._routes_c import RouteTable, prefix_run
 
-__all__ = ["ACKS", "COMPILED", "FIRST_ROUTE", "NOBODY", "UNKNOWN", "RouteTable"]
+__all__ = ["ACKS", "COMPILED", "FIRST_ROUTE", "NOBODY", "UNKNOWN", "RouteTable", "prefix_run"]

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import msgspec
 import typer
+from rich.console import Console
 
 from jetlake.cli.terminal import AsJson, fail
 from jetlake.errors import JetLakeError
@@ -23,7 +24,8 @@ def compact(
     try:
         from jetlake.spark.jobs.compact import compact as run
 
-        done = run(directory, stream, dead, account=account, keyFile=key_file)
+        with Console(stderr=True).status("Compacting"):
+            done = run(directory, stream, dead, account=account, keyFile=key_file)
     except ImportError as error:
         fail(f"{error.name} is not installed: pip install 'jetlake[spark]'")
     except (JetLakeError, OSError) as error:

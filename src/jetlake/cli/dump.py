@@ -123,14 +123,15 @@ def _block(path: str, keys: Sequence[KeySource], limit: int | None, payload: boo
         block, file = open_block(OS_FILES, path, header, keys)
         body = read_body(file)
         file.release()
+        is_last = _is_last(path)
         try:
             scanned = scan_block(block, file, body, SubjectTable(), SIZES)
-            found, is_torn = scanned.records, scanned.torn_size > 0 and _is_last(path)
+            found, is_torn = scanned.records, is_last and scanned.torn_size > 0
         except (ValueError, LookupError) as error:  # a record that makes no sense: show it all the same
             problems.append(Problem(path, None, "record", str(error)))
             found = scan(body.data, 0, len(body.data), block.seed, block.first_seq - 1, SubjectTable(), *SIZES)
             is_torn = False
-        problems += unsound_bytes(block, file, body, found, is_torn)
+        problems += unsound_bytes(block, file, body, found, is_last=is_last, is_torn=is_torn)
         offsets = sorted([*found.offsets, *found.others])
         document |= {"header": _header(header), "frames": [frame._asdict() for frame in body.frames]}
         document |= {"record_count": len(offsets), "records": _records(header, body, offsets[:limit], payload)}

@@ -27,6 +27,7 @@ class Action(Enum):
     TEST = "test"  # check the configuration and exit
     VERSION = "version"
     HELP = "help"
+    SIGNAL = "signal"  # send one to a running server and exit; `ServerOptions.signal` says which
 
 
 def _table(kind: type, **flags: str) -> dict[str, tuple[str, type]]:
@@ -50,6 +51,7 @@ _FLAGS: dict[str, tuple[str, type]] = (
         tls_key="tlskey",
         tls_ca="tlscacert",
         client_advertise="client_advertise",
+        signal="sl signal",
     )
     | _table(
         int,
@@ -78,7 +80,7 @@ _FLAGS: dict[str, tuple[str, type]] = (
 )
 _REFUSED: dict[str, type] = {
     **dict.fromkeys(["cluster", "cluster_listen", "cluster_name", "cluster_advertise", "routes"], str),
-    **dict.fromkeys(["sl", "signal", "r", "remote_syslog"], str),
+    **dict.fromkeys(["r", "remote_syslog"], str),
     **dict.fromkeys(["connect_retries", "ms", "https_port"], int),
     **dict.fromkeys(["no_advertise", "s", "syslog"], bool),
 }
@@ -97,13 +99,15 @@ _TRUE, _FALSE = names("1 t T true TRUE True"), names("0 f F false FALSE False")
 
 
 def parse_args(argv: Sequence[str], environ: Mapping[str, str] | None = None) -> tuple[Action, ServerOptions]:
-    """What the arguments (without the program's name) ask for. For help and version the options are the defaults."""
+    """What the arguments (without the program's name) ask for. The options are read where a server is to be run."""
     flags, rest = _scan(argv)
     for action in (Action.VERSION, Action.HELP):
         if flags.get(action.value) or (rest and rest[0].lower() == action.value):
             return action, ServerOptions()
     if rest:
         raise ConfigError(f"unrecognized command {rest[0]!r}: expected flags, 'help' or 'version'")
+    if flags.get("signal"):
+        return Action.SIGNAL, ServerOptions(signal=flags["signal"])
     path = flags.get("config_file")
     if flags.get("test") and not path:
         raise ConfigError("-t needs a configuration file to test: -c FILE")

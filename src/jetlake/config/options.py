@@ -164,6 +164,7 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
     server_metadata: dict[str, str] = {}
     ports_file_dir: str | None = None
     pid_file: str | None = None
+    signal: str = ""  # what is to be sent to another server, and to which: `reload=<pid or pid file>`
 
     max_payload: int = 1024 * 1024
     max_connections: int = 64 * 1024  # -1: no limit

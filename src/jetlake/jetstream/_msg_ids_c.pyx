@@ -11,7 +11,7 @@ from libc.string cimport memcmp, memcpy
 from jetlake import ops as _ops
 from jetlake.jetstream import _msg_ids_py as _twin
 from jetlake.jetstream._msg_ids_py import check_door
-from jetlake.ops cimport PubOp
+from jetlake.ops cimport PubOp, op_count
 from jetlake.store._record_c cimport MSG_ID, Parts, is_sound, parse
 from jetlake.store._subject_entry cimport Entry
 from jetlake.store._subject_table_c cimport SubjectTable
@@ -135,7 +135,8 @@ cdef class MsgIds:
         """Where the first publish of first..stop-1 stands that needs a rule; see `msg_ids.py`."""
         cdef const uint8_t[::1] view = data
         cdef uint32_t[::1] words = ops
-        check_door(words.shape[0], first, stop)
+        if not 0 <= first <= stop <= op_count(words.shape[0]):
+            check_door(words.shape[0], first, stop)
         if first == stop:
             return stop
         self._expire(now_ns)

@@ -66,7 +66,7 @@ def api_audit(account: Account, host: Host, msg: Msg, response: bytes) -> None:
         return
     fields: dict[str, Any] = {"server": host.server_name}
     if msg.client is not None:
-        fields["client"] = _client_info(msg.client, host)
+        fields["client"] = {**client_info(msg.client), "server": host.server_name}
     fields["subject"] = decode_subject(msg.subject).encode("utf-8", "replace").decode()
     if msg.payload:
         fields["request"] = msg.payload.decode("utf-8", "replace")
@@ -74,7 +74,8 @@ def api_audit(account: Account, host: Host, msg: Msg, response: bytes) -> None:
     account.send(_AUDIT, encode_event(host, _TYPE + "api_audit", fields))
 
 
-def _client_info(client: Client, host: Host) -> dict[str, Any]:
+def client_info(client: Client) -> dict[str, Any]:
+    """A client, as events describe it."""
     info = {
         "start": format_time(client.start_ns),
         "host": client.host,
@@ -85,7 +86,6 @@ def _client_info(client: Client, host: Host) -> dict[str, Any]:
         "lang": client.lang,
         "ver": client.version,
         "rtt": client.rtt_ns,
-        "server": host.server_name,
         "kind": "Client",
         "client_type": "nats",
     }

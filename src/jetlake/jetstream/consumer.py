@@ -375,7 +375,7 @@ class Consumer:
     def snapshot(self) -> Snapshot:
         """What the file is to say."""
         meta = encode_meta(self.name, self.created_ns, self.config)
-        return Snapshot(self.ledger.snapshot(), meta, len(self.ledger.pending))
+        return Snapshot(self.ledger.snapshot(), meta)
 
     def changed(self) -> None:
         """Something changed that is to be kept."""

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 LAZY_NS = SECOND_NS
 RETRY_NS = 2 * SECOND_NS
-_SMALL_COUNT = 256  # pending messages that are written at once, where nobody else is waiting for the disk
 
 Callback = Callable[[], None]
 
@@ -96,7 +95,6 @@ class Snapshot(NamedTuple):
 
     build: Callable[[], ConsumerState]
     meta: bytes
-    pending_count: int
 
 
 class _Write:
@@ -104,8 +102,6 @@ class _Write:
 
     def __init__(self, files: Files, path: str, snapshot: Snapshot | None, sync: bool) -> None:
         self._files, self._path, self._snapshot, self._sync = files, path, snapshot, sync
-        # It makes a file, syncs it and its directory: with syncs that is nothing for the loop's thread.
-        self.is_small = not sync and (snapshot is None or snapshot.pending_count <= _SMALL_COUNT)
 
     def run(self) -> None:
         directory = self._path.rpartition("/")[0]
@@ -123,7 +119,7 @@ class Keeper:
     """The file of one consumer: a CommitUnit."""
 
     is_background = True
-    is_synced = True  # in every mode it makes and renames a file: not for the loop's thread
+    is_synced = True
 
     def __init__(
         self,
@@ -169,6 +165,9 @@ class Keeper:
             self._host.commit_soon(self)
 
     # As a CommitUnit
+
+    def commit_now(self) -> bool:
+        return False  # it makes and renames a file: not for the loop's thread
 
     def prepare_commit(self) -> Commit | None:
         self._committing, self._waiting = self._committing + self._waiting, []

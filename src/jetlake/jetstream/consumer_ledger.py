@@ -79,15 +79,6 @@ class Ledger:
         """How many new messages may be delivered; negative when there is no bound."""
         return max(self.max_pending - len(self.pending), 0) if self.max_pending > 0 else -1
 
-    @property
-    def needed_seq(self) -> int:
-        """A stream sequence below which the consumer is done with every message."""
-        if self.ack_policy in (AckPolicy.ALL, AckPolicy.FLOW_CONTROL):
-            needed = self.floor_stream_seq + 1
-        else:
-            needed = self.pending.first()[0] or self.next_seq
-        return min(needed, *self.redelivered) if self.redelivered else needed
-
     # Delivering
 
     def deliver_run(self, seqs: array[int], next_seq: int, now_ns: int) -> None:

@@ -7,6 +7,7 @@ pending: by a number that grows with every loss, so that looking costs nothing w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from jetlake.jetstream.consumer_events import DELETED_REASON
@@ -27,6 +28,8 @@ class Losses:
     def purged(self, filter: str | None) -> None:
         """All that match a filter are gone, up to some sequence; or (None) messages left by age or limits."""
         consumer = self._consumer
+        if filter is not None and not _overlaps(consumer.config.filters, filter):
+            return
         ledger, pending_count = consumer.ledger, len(consumer.ledger.pending)
         first_seq = self._first_left(filter)
         if filter is not None or ledger.next_seq < first_seq or ledger.floor_stream_seq < first_seq - 1:
@@ -73,3 +76,8 @@ class Losses:
         consumer.acked_ns = consumer.host.clock()
         consumer.events.terminated(dropped.seq, dropped.consumer_seq, dropped.deliveries, DELETED_REASON)
         consumer.changed()
+
+
+def _overlaps(filters: Sequence[str], filter: str) -> bool:
+    """Whether one of a consumer's filters says more or less the same as another one."""
+    return not filters or any(is_subset(own, filter) or is_subset(filter, own) for own in filters)

@@ -28,13 +28,15 @@ class CommitUnit(Protocol):
     """Something with changes in memory that a commit makes durable: a stream's store, a consumer's state.
 
     `prepare_commit` hands out all that is to be written, or None. `run` of what it handed out is called in any thread,
-    and then one of `complete_commit` and `fail_commit` here. One commit at a time.
+    and then one of `complete_commit` and `fail_commit` here. One commit at a time. `commit_now` is the short way, in no
+    thread; it may raise what `run` may raise.
     """
 
     @property
     def is_synced(self) -> bool: ...  # whether its commits wait for the disk
     @property
     def is_background(self) -> bool: ...  # whether it must not keep others waiting: there may be thousands of them
+    def commit_now(self) -> bool: ...  # commits if that is a matter of a few bytes; False when it is not
     def prepare_commit(self) -> Commit | None: ...
     def complete_commit(self, commit: Any) -> object: ...
     def fail_commit(self, error: BaseException) -> None: ...

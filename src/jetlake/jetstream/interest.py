@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from jetlake.jetstream.stream import Stream
 
 _SUBJECTS_MAX = 4096  # whose consumers are remembered
-_SEQS_PER_CONSUMER = 8  # asking a consumer how far it is costs about as much as this part of removing a message
 
 
 class Interest:
@@ -149,28 +148,13 @@ class Interest:
         return any(consumer.needs(seq, subject) for consumer in self._takers_of(subject))
 
     def _remove(self, seqs: Iterable[int]) -> None:
-        stream, store, seqs = self._stream, self._stream.store, list(seqs)
+        stream = self._stream
         if stream.problem is not None:
             return  # nothing can be written; what is left over is found when the files are read anew
-        before = store.catalog.table.total
-        if len(seqs) * _SEQS_PER_CONSUMER >= len(stream.consumers):
-            keep_seq = self._keep_seq()
-            if keep_seq > store.catalog.first_seq:
-                store.compact(keep_seq)
-        for seq in seqs:
-            if seq >= store.catalog.first_seq:
-                store.remove(seq)
-        removed_count = before - store.catalog.table.total
+        removed_count = stream.store.remove_many(seqs)
         if removed_count:
             self.removed_count += removed_count
             stream.when_durable(_nothing)
-
-    def _keep_seq(self) -> int:
-        """A sequence below which no message is needed: many can go at once there."""
-        consumers = self._consumers
-        if not consumers or (self._is_work_queue and any(consumer.config.filters for consumer in consumers)):
-            return 0  # what nobody wants stays in a work queue
-        return min(consumer.ledger.needed_seq for consumer in consumers)
 
 
 def _takes(consumer: Consumer, subject: str) -> bool:

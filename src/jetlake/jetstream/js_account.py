@@ -300,6 +300,9 @@ class _Removal:
     def __init__(self, account: JsAccount, directories: list[str], done: Callable[[], None]) -> None:
         self._files, self._host, self._directories, self._done = account.files, account.host, directories, done
 
+    def commit_now(self) -> bool:
+        return False
+
     def prepare_commit(self) -> _Removal:
         return self
 

@@ -3,6 +3,8 @@
 Start takes the lock of the store directory, which a second server does not get, recovers every stream of every account
 and then lets clients ask. A stream that cannot be opened is reported and stays offline, with its files as they are; one
 that lost messages to damage serves the others. No stream's trouble keeps another from starting.
+
+Accounts can be given JetStream, and lose it, while the server runs (`add_account`, `remove_accounts`).
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ class JetStream:
         self.directory = f"{store_dir}/jetstream"
         self.keys = key_sources(host.options.jetstream)
         self.accounts: dict[str, JsAccount] = {}
+        self._apis: dict[str, Api] = {}
         self.max_memory = self.max_store = 0
         self._lock: Lock | None = None
 
@@ -59,39 +62,62 @@ class JetStream:
             self.add_account(account)
 
     def add_account(self, account: Account) -> None:
-        """Serve an account: its streams if JetStream is enabled for it, else the refusal."""
+        """Serve an account: its streams if JetStream is enabled for it, else the refusal. Again, if that changed."""
+        api = self._apis.get(account.name) or self._subscribe(account)
         limits = enabled_accounts(self.host.options).get(account.name)
-        js_account = None
-        if limits is not None:
-            js_account = self.accounts[account.name] = JsAccount(self, account, limits)
-            account.jetstream = js_account
-            _Recovery(js_account).run()
-        api = Api(account, js_account, self.host)
+        if limits is not None and account.name in self.accounts:
+            self.accounts[account.name].limits = limits
+        elif limits is not None:
+            api.js_account = account.jetstream = self.accounts[account.name] = JsAccount(self, account, limits)
+            _Recovery(api.js_account).run()
+
+    def _subscribe(self, account: Account) -> Api:
+        api = self._apis[account.name] = Api(account, None, self.host)
         account.subscribe(_API, api.handle)
         domain = self.host.options.jetstream.domain.encode()
         if domain:
             prefix = b"$JS.%s.API." % domain
             account.subscribe(prefix + b">", lambda msg: api.handle(_without_domain(msg, prefix)))
+        return api
 
     def close(self) -> None:
         """Take no more messages. What was taken is committed before `stop`."""
-        for stream in self._streams():
+        for account in self.accounts.values():
+            self._close(account)
+
+    def stop(self) -> None:
+        """Stop every stream and let the directory go. Nothing may be waiting to be committed."""
+        for account in self.accounts.values():
+            self._stop(account)
+        if self._lock is not None:
+            self._lock.release()
+
+    def close_accounts(self) -> list[str]:
+        """Take no more messages for accounts that lost JetStream. `remove_accounts` comes when all is committed."""
+        names = sorted(self.accounts.keys() - enabled_accounts(self.host.options))
+        for name in names:
+            self._close(self.accounts[name])
+        return names
+
+    def remove_accounts(self, names: Iterable[str]) -> None:
+        """Stop the streams of accounts. Nothing of theirs may be waiting to be committed."""
+        for name in names:
+            account = self.accounts.pop(name)
+            self._stop(account)
+            self._apis[name].js_account = account.account.jetstream = None
+
+    def _close(self, account: JsAccount) -> None:
+        for stream in account.streams.values():
             close_consumers(stream)
             stream.close()
             self.host.commit_soon(stream)
 
-    def stop(self) -> None:
-        """Stop every stream and let the directory go. Nothing may be waiting to be committed."""
-        for stream in self._streams():
+    def _stop(self, account: JsAccount) -> None:
+        for stream in account.streams.values():
             try:
                 stream.stop()
             except (OSError, StoreError) as error:
                 self.host.log("error", f"stream not stopped cleanly name={stream.config.name} {error=!s}")
-        if self._lock is not None:
-            self._lock.release()
-
-    def _streams(self) -> list[Stream]:
-        return [stream for account in self.accounts.values() for stream in account.streams.values()]
 
     # What all accounts share
 

@@ -189,14 +189,14 @@ class Stream:
 
     def ingest(self, client: Client | None, data: Buffer, ops: array[int], first: int, stop: int) -> None:
         """Store a run of publishes and acknowledge them when they are safe."""
-        start = first
+        size = _extent(ops, first, stop)
         while first < stop:
-            end = self._ingest_plain(data, ops, first, stop) if self._may_ingest() else first
+            end = self._ingest_plain(data, ops, first, stop, size) if self._may_ingest() else first
             if end == first:
                 self.ingest_msg(read_msg(data, ops, first, client))
                 end += 1
             first = end
-        self._uncommitted_size += _extent(ops, start, stop)
+        self._uncommitted_size += size
         if client is not None and self._uncommitted_size > UNCOMMITTED_SIZE_MAX and client.cid not in self._held:
             self._held[client.cid] = client
             client.connection.hold()
@@ -207,10 +207,10 @@ class Stream:
             return False
         return self.interest is None or self.interest.wants_all
 
-    def _ingest_plain(self, data: Buffer, ops: array[int], first: int, stop: int) -> int:
-        """Store publishes up to one that needs a rule; where that is."""
+    def _ingest_plain(self, data: Buffer, ops: array[int], first: int, stop: int, size: int) -> int:
+        """Store publishes up to one that needs a rule; where that is. All of them take about `size` bytes."""
         store, seq = self.store, self.store.catalog.last_seq + 1
-        if self.js.room(self.config.storage) < _extent(ops, first, stop):
+        if self.js.room(self.config.storage) < size:
             return first
         end = self.msg_ids.admit(data, ops, first, stop, seq, self.host.clock(), self.config.max_msg_size)
         if end == first:
@@ -230,7 +230,8 @@ class Stream:
         if self.config.no_ack:
             return
         while first < stop:
-            start, size = ops[first * OP_WORDS + 2 : first * OP_WORDS + 4]
+            place = first * OP_WORDS
+            start, size = ops[place + 2], ops[place + 3]
             end = first
             if size:
                 reply = bytes(memoryview(data)[start : start + size])
@@ -335,6 +336,16 @@ class Stream:
     def is_synced(self) -> bool:
         return isinstance(self.store, FileStore) and self.store.options.sync == "always"
 
+    def commit_now(self) -> bool:
+        """Commit and answer at once, if that is a matter of a few bytes."""
+        if self.problem is not None or self._is_closed or not self.store.commit_small():
+            return False
+        answers, self._answers = self._answers, []
+        self._committing_size = self._uncommitted_size
+        self._send(answers)
+        self._after_commit()
+        return True
+
     def prepare_commit(self) -> Any:
         """Hand out what is to be written; what is answered from now on waits for the next commit."""
         self._committing, self._answers = self._answers, []
@@ -351,6 +362,8 @@ class Stream:
         if commit is not None:
             assert isinstance(self.store, FileStore)
             self.store.complete_commit(commit)
+            if self.store.has_more:
+                self._changed()
         answers, self._committing = self._committing or [], None
         self._send(answers)
         self._after_commit()
@@ -430,15 +443,16 @@ class Stream:
         self.host.log("info", f"stream writes again name={self.name} account={self.account.name} seq={self.last_seq}")
         for consumer in list(self.consumers.values()):
             consumer.stream_reopened()
+        if self.interest is not None:
+            self.interest.check()
 
     # Removing
 
     def purge(self, filter: str = ">", *, seq: int = 0, keep: int = 0) -> int:
-        """Remove messages; how many."""
+        """Remove messages; how many. Consumers are told even if it is none: they may not know what limits took."""
         purged = self.store.purge(filter, seq=seq, keep=keep)
-        if purged or seq > self.last_seq:
-            for consumer in list(self.consumers.values()):
-                consumer.purged(filter)
+        for consumer in list(self.consumers.values()):
+            consumer.purged(filter)
         self._changed()
         return purged
 

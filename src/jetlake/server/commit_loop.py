@@ -46,7 +46,7 @@ class CommitLoop:
     def end_batch(self) -> None:
         """See to what the batch asked for."""
         self._is_batch = False
-        if self._waiting:
+        if self._waiting and not self._is_scheduled:
             if len(self._waiting) == 1 and not self._running and not next(iter(self._waiting.values())).is_synced:
                 self._turn()
             else:
@@ -65,6 +65,8 @@ class CommitLoop:
         for unit in ready:
             del self._waiting[id(unit)]
             try:
+                if is_alone and unit.commit_now():
+                    continue
                 commit = unit.prepare_commit()
             except Exception as error:
                 unit.fail_commit(error)
@@ -73,23 +75,20 @@ class CommitLoop:
                 unit.complete_commit(None)
                 continue
             self._running[id(unit)] = unit
-            if is_alone and getattr(commit, "is_small", False):
-                self._finish(unit, commit, _run(commit))
-            else:
-                threads = self._background if unit.is_background else self._threads
-                threads.submit(self._run_in_thread, unit, commit)
+            threads = self._background if unit.is_background else self._threads
+            threads.submit(self._run_in_thread, unit, commit)
         self._tell_idle()
         self._after()
 
     def _run_in_thread(self, unit: CommitUnit, commit: Commit) -> None:
-        error = _run(commit)
+        error: BaseException | None = None
+        try:
+            commit.run()
+        except Exception as failure:
+            error = failure
         self._loop.call_soon_threadsafe(self._finished, unit, commit, error)
 
     def _finished(self, unit: CommitUnit, commit: Commit, error: BaseException | None) -> None:
-        self._finish(unit, commit, error)
-        self._after()
-
-    def _finish(self, unit: CommitUnit, commit: Commit, error: BaseException | None) -> None:
         del self._running[id(unit)]
         if error is None:
             unit.complete_commit(commit)
@@ -98,6 +97,7 @@ class CommitLoop:
         if self._waiting:
             self._schedule()
         self._tell_idle()
+        self._after()
 
     def _tell_idle(self) -> None:
         if not self._waiting and not self._running:
@@ -117,11 +117,3 @@ class CommitLoop:
         """Let the threads go."""
         self._threads.shutdown()
         self._background.shutdown()
-
-
-def _run(commit: Commit) -> BaseException | None:
-    try:
-        commit.run()
-    except Exception as error:
-        return error
-    return None

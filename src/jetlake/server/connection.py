@@ -2,7 +2,8 @@
 
 Everything that is received goes through one buffer which all connections share: a chunk is acted on before the next one
 is read, and what is left over of it (the beginning of a message) is kept aside by its connection. A message that is
-larger than what is left of the shared buffer gets a buffer of its own, as large as the message says it is.
+larger than what is left of the shared buffer gets a buffer of its own, which grows as the message arrives: what a peer
+promises to send costs nothing.
 
 Reading stops while the client is held: by a stream that cannot write as fast as it is published to, by a subscriber
 that cannot take what this client publishes, or while a password is checked.
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from jetlake.server.server import Server
 
 CHUNK_SIZE = 256 * 1024
+OWN_SIZE_MIN = 16 * 1024
 WRITE_HIGH = 1024 * 1024  # bytes that wait for a socket when the write deadline starts to run
 FIRST_PING_S = 2.0  # soon after the login, to learn the round-trip time
 STALL_S = 0.005
@@ -47,6 +49,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._rest = b""  # the beginning of a message
         self._own: bytearray | None = None
+        self._own_size = 0  # that it needs in the end
         self._used = 0  # bytes of the buffer in use that were received before
         self._holds = 0
         self.is_closing = self._is_stalled = False
@@ -82,9 +85,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._act(self._server.buffer.data, end)
         else:
             self._used = end
-            if end == len(self._own):
+            if end == self._own_size:
                 own, self._own = self._own, None
                 self._act(own, end)
+            elif end == len(self._own):
+                self._grow(self._own)
         self._server.commits.end_batch()
         self._server.flush()
 
@@ -92,13 +97,21 @@ class ClientConnection(asyncio.BufferedProtocol):
         client = self.client
         assert client is not None
         offset = client.receive(data, 0, end)
-        self._rest = b"" if client.is_closed else bytes(memoryview(data)[offset:end])
+        if offset == end or client.is_closed:
+            self._rest = b""
+            return
+        self._rest = bytes(memoryview(data)[offset:end])
         needed = client.needed
         if needed > len(self._rest) and needed > CHUNK_SIZE // 2:
-            self._own = bytearray(needed)
-            self._used = len(self._rest)
-            self._own[: self._used] = self._rest
+            self._own_size, self._used = needed, len(self._rest)
+            self._grow(self._rest)
             self._rest = b""
+
+    def _grow(self, received: bytes | bytearray) -> None:
+        """Make a buffer of this connection's own, with room for as much again as it received."""
+        size = len(received)
+        self._own = bytearray(min(max(2 * size, OWN_SIZE_MIN), self._own_size))
+        self._own[:size] = received
 
     def eof_received(self) -> bool:
         return False

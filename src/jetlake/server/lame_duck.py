@@ -24,6 +24,7 @@ async def lame_duck(server: Server) -> None:
     broker, options = server.broker, server.options
     broker.is_lame_duck = True
     server.close_listeners()
+    server.events.leaving("LAMEDUCK")
     await server.stop_jetstream()
     if broker.clients:
         for client in list(broker.clients.values()):

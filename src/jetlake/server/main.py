@@ -33,6 +33,8 @@ def main(argv: Sequence[str], environ: dict[str, str]) -> int:
                 _check(options)
                 place = f"{options.config_file} is valid {config_digest(options)}"
                 print(f"nats-server: configuration file {place}", file=sys.stderr)
+            case Action.SIGNAL:
+                signals.send(options.signal)
             case Action.RUN:
                 log = Log(options)
                 _raise_file_limit()

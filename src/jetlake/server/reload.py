@@ -14,7 +14,6 @@ from jetlake.broker.broker import make_authenticator
 from jetlake.broker.client import Client
 from jetlake.config import JetStreamOptions, ServerOptions
 from jetlake.errors import JetLakeError
-from jetlake.jetstream.service import enabled_accounts
 from jetlake.server.connection import ClientConnection
 from jetlake.server.tls import make_context
 
@@ -53,13 +52,15 @@ async def reload(server: Server, options: ServerOptions) -> None:
         _write_files(server, old)
         raise
     server.use_options(options)
+    if options.jetstream.enabled and server.jetstream is None:
+        _start_jetstream(server, old)
     server.tls = context
     for field, value in changes.items():
         _tell(server, field, value)
     if (old.tls is None) != (options.tls is None):
         await server.listener.restart()
     _apply_limits(server, changes)
-    _apply_jetstream(server)
+    await _apply_jetstream(server)
     if _AUTH & changes.keys():
         await _recheck(server)
     server.flush()
@@ -89,7 +90,9 @@ def _write_files(server: Server, options: ServerOptions) -> None:
 
 
 def _check_jetstream(old: JetStreamOptions, new: JetStreamOptions) -> None:
-    """Streams may be given more room; all else takes a restart."""
+    """JetStream may come and go, and be given more room; all else takes a restart."""
+    if not (old.enabled and new.enabled):
+        return
     for field in old.__struct_fields__:
         before, after = getattr(old, field), getattr(new, field)
         has_grown = field in _ROOM and before is not None and after is not None and after > before
@@ -121,18 +124,33 @@ def _apply_limits(server: Server, changes: dict[str, Any]) -> None:
             client.refuse("maximum connections exceeded")
 
 
-def _apply_jetstream(server: Server) -> None:
+def _start_jetstream(server: Server, old: ServerOptions) -> None:
+    """Start JetStream; where that fails, take the old options back."""
+    server.log("info", "Restarting JetStream")
+    try:
+        server.start_jetstream()
+    except (JetLakeError, OSError):
+        server.use_options(old)
+        _write_files(server, old)
+        raise
+
+
+async def _apply_jetstream(server: Server) -> None:
+    """Stop the streams of those who have JetStream no longer, open those of others. Nobody is read from meanwhile."""
     jetstream, options = server.jetstream, server.options.jetstream
-    if jetstream is not None:
+    if jetstream is not None and not options.enabled:
+        with server.reading_held():
+            await server.stop_jetstream()
+        server.broker.has_jetstream = False
+    elif jetstream is not None:
         jetstream.max_memory = options.max_memory or jetstream.max_memory
         jetstream.max_store = options.max_store or jetstream.max_store
-        for account in server.system.new_accounts():
+        if names := jetstream.close_accounts():
+            with server.reading_held():
+                await server.commits.drain()
+            jetstream.remove_accounts(names)
+        for account in server.broker.accounts.values():
             jetstream.add_account(account)
-        for name, limits in enabled_accounts(server.options).items():
-            if name in jetstream.accounts:
-                jetstream.accounts[name].limits = limits
-            else:
-                server.log("warning", f"JetStream for account {name} takes a restart")
     server.system.serve_accounts()
 
 

@@ -16,7 +16,7 @@ import ssl
 import tempfile
 import traceback
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from jetlake.server import start_lines, trace
 from jetlake.server.address import join, urls
 from jetlake.server.commit_loop import CommitLoop
 from jetlake.server.connection import ClientConnection, SharedBuffer
+from jetlake.server.events import Events
 from jetlake.server.lame_duck import lame_duck
 from jetlake.server.listeners import ClientListener, IdleListener
 from jetlake.server.log import Log
@@ -76,7 +77,8 @@ class Server:
         self.system = SystemServices(self)
         self.cpu = CpuMeter()
         self.closed: deque[Client] = deque(maxlen=CLOSED_COUNT_MAX)
-        self.broker.on_left = self.closed.append
+        self.events = Events(self)
+        self.broker.on_joined, self.broker.on_left = self.events.joined, self._left
         self.idle_ports: dict[str, int] = {}
         self._idle_listeners: list[IdleListener] = []
         self._connections: set[ClientConnection] = set()
@@ -121,17 +123,19 @@ class Server:
             self.monitor = Monitor(self)
             await self.monitor.start()
         if self.options.jetstream.enabled:
-            self._start_jetstream()
+            self.start_jetstream()
         self.system.serve_accounts()
         await self._hold_idle_ports()
         await self._listen()
         if self._is_stopping:  # a signal came in the meantime
             return
         self.is_ready = True
+        self.events.start()
         self.log("info", "Server is ready")
         self.files.write_ports(self.options, self.ports(self.options))
 
-    def _start_jetstream(self) -> None:
+    def start_jetstream(self) -> None:
+        """Recover streams, and serve them. Raises JetLakeError or OSError, and then there are none."""
         from jetlake.jetstream.service import JetStream  # not needed by a server without streams
 
         self.log("info", "Starting JetStream")
@@ -140,10 +144,14 @@ class Server:
             store_dir = f"{tempfile.gettempdir()}/jetlake"
             self.log("warning", "Temporary storage directory used, data could be lost on system reboot")
         begin_ns = self.clock()
-        self.jetstream = JetStream(self, store_dir)
-        self.jetstream.start(self.broker.accounts.values())
-        self.broker.has_jetstream = True
-        start_lines.jetstream(self, self.jetstream, self.clock() - begin_ns)
+        jetstream = JetStream(self, store_dir)
+        try:
+            jetstream.start(self.broker.accounts.values())
+        except BaseException:
+            jetstream.stop()
+            raise
+        self.jetstream, self.broker.has_jetstream = jetstream, True
+        start_lines.jetstream(self, jetstream, self.clock() - begin_ns)
 
     async def _hold_idle_ports(self) -> None:
         """Take the ports of what is not served yet, where they were asked for."""
@@ -171,6 +179,7 @@ class Server:
         for connection in self._connections:
             connection.hold()
         await self.stop_jetstream()
+        self.events.leaving("SHUTDOWN")
         for client in list(self.broker.clients.values()):
             client.close("Server Shutdown")
         self._flush_now()
@@ -280,12 +289,28 @@ class Server:
             self.log("debug", f"{self.broker.label(client)} - Client connection created")
         return client
 
+    def _left(self, client: Client) -> None:
+        self.closed.append(client)
+        self.events.left(client)
+
     def disconnected(self, connection: ClientConnection) -> None:
         """A connection is gone."""
         self._connections.discard(connection)
         if self._last_left is not None and not self._connections:
             self._last_left.set()
         self.flush()
+
+    @contextlib.contextmanager
+    def reading_held(self) -> Iterator[None]:
+        """Read nothing from those who are connected now."""
+        held = list(self._connections)
+        for connection in held:
+            connection.hold()
+        try:
+            yield
+        finally:
+            for connection in held:
+                connection.release()
 
     def flush(self) -> None:
         """Hand what clients are to be sent to their sockets."""

@@ -1,10 +1,14 @@
-"""What the signals of the operating system mean to a server: the same as to nats-server."""
+"""What the signals of the operating system mean to a server, and how they are sent: as for nats-server."""
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
+
+from jetlake.errors import JetLakeError
 
 if TYPE_CHECKING:
     from jetlake.server.server import Server
@@ -15,6 +19,15 @@ _NAMES = {
     signal.SIGHUP: "hangup",
     signal.SIGUSR1: "user defined signal 1",
     signal.SIGUSR2: "user defined signal 2",
+}
+
+_COMMANDS = {
+    "ldm": signal.SIGUSR2,
+    "stop": signal.SIGKILL,
+    "quit": signal.SIGINT,
+    "term": signal.SIGTERM,
+    "reopen": signal.SIGUSR1,
+    "reload": signal.SIGHUP,
 }
 
 
@@ -34,3 +47,25 @@ def install(server: Server) -> None:
 def _trapped(server: Server, number: signal.Signals, action: Callable[[], None]) -> None:
     server.log("info", f'Trapped "{_NAMES[number]}" signal')
     action()
+
+
+def send(text: str) -> None:
+    """Send a signal to another server: `reload=<pid or pid file>`. Raises JetLakeError or OSError."""
+    command, _, target = text.partition("=")
+    if command not in _COMMANDS:
+        raise JetLakeError(f"unknown signal {command!r}: expected one of {', '.join(_COMMANDS)}")
+    if not target:
+        raise JetLakeError(f"signal {command!r}: to which server? Say {command}=<pid or pid file>")
+    pid = _read_pid(target)
+    try:
+        os.kill(pid, _COMMANDS[command])
+    except ProcessLookupError:
+        raise JetLakeError(f"signal {command!r}: there is no process {pid}") from None
+
+
+def _read_pid(target: str) -> int:
+    path = Path(target)
+    text = path.read_text().strip() if path.is_file() else target
+    if not (text.isascii() and text.isdecimal() and int(text) > 0):  # 0 and -1 would mean many processes
+        raise JetLakeError(f"invalid pid: {target}")
+    return int(text)

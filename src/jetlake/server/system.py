@@ -42,13 +42,10 @@ class SystemServices:
 
     def serve_accounts(self) -> None:
         """Answer in every account; in those that are new, if it was called before."""
-        for account in self.new_accounts():
-            self._served.add(account.name)
-            self._serve(account)
-
-    def new_accounts(self) -> list[Account]:
-        """The accounts in which nothing is answered yet."""
-        return [account for name, account in self._server.broker.accounts.items() if name not in self._served]
+        for name, account in self._server.broker.accounts.items():
+            if name not in self._served:
+                self._served.add(name)
+                self._serve(account)
 
     def _serve(self, account: Account) -> None:
         account.subscribe(_USER_INFO, self._user_info)
@@ -127,7 +124,7 @@ class SystemServices:
             self._reply(msg, {"error": {"code": 500, "description": str(error)}})
 
     def _reply(self, msg: Msg, fields: dict[str, Any]) -> None:
-        self._send(msg, {"server": self._identity(), **fields})
+        self._send(msg, {"server": self.identity(), **fields})
 
     def _send(self, msg: Msg, answer: dict[str, Any]) -> None:
         if msg.reply and msg.client is not None:
@@ -137,7 +134,8 @@ class SystemServices:
         if msg.client is not None and msg.client.options.no_responders:
             msg.client.no_responders(msg)
 
-    def _identity(self) -> dict[str, Any]:
+    def identity(self) -> dict[str, Any]:
+        """Which server this is, and the number of what it says."""
         from jetlake.jetstream.go_time import format_time
 
         server, options = self._server, self._server.options

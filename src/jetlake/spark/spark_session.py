@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pyspark.sql import SparkSession
 
 from jetlake.spark.java import ensure_java
+from jetlake.spark.shims import python_shim
 
 # Arrow's own checks of every access cost a fifth of a scan, and Spark has checked before.
 _JAVA_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
@@ -23,7 +24,7 @@ LOCAL = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.shuffle.partitions": "8",
+    "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
     "spark.log.level": "ERROR",
 }
 
@@ -41,9 +42,10 @@ def session(
         settings: dict[str, str] = {}
     else:
         ensure_java()
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # Spark would take whatever is python3 on the path
         builder = SparkSession.builder.master(master or "local[*]")
         is_local = not master or master.startswith("local")
+        if "PYSPARK_PYTHON" not in os.environ:  # Spark would take whatever is python3 on the path
+            os.environ["PYSPARK_PYTHON"] = str(python_shim()) if is_local else sys.executable
         if is_local:
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # it warns about host names otherwise
         settings = TUNED | LOCAL if is_local else TUNED

@@ -7,6 +7,7 @@ messages are appended under its lock, with the ledger (`ledger.py`) around it; n
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import uuid
@@ -75,12 +76,18 @@ class Target(NamedTuple):
     def store(self) -> str:
         return f"{self.directory}/{self.msgs}" if self.msgs else self.directory
 
-    @property
-    def draft(self) -> str:
-        """A place beside it for what is not finished; a server that starts clears it away."""
+    def draft(self, writer: str) -> str:
+        """A place beside it for what a writer has not finished; a server that starts clears it away."""
+        return self._beside(hashlib.blake2b(f"{self.stream} {writer}".encode(), digest_size=8).hexdigest())
+
+    def old(self) -> str:
+        """A place beside it for what it replaces."""
+        return self._beside(secrets.token_hex(8))
+
+    def _beside(self, digits: str) -> str:
         if self.root:
-            return tomb_directory(self.directory.rsplit("/", 1)[0])
-        return f"{self.directory}.{secrets.token_hex(8)}.tmp"
+            return f"{tomb_directory(self.directory.rsplit('/', 1)[0])[: -len(digits)]}{digits}"
+        return f"{self.directory}.{digits}.tmp"
 
 
 def find_target(options: Options) -> Target:
@@ -105,14 +112,14 @@ class StoreWriter:
         self._options, self._overwrite = options, overwrite
         self._has_times = bool({"time", "time_ns"} & set(schema.fieldNames()))
         self._target = find_target(options)
-        self._draft = self._target.draft
-        self._writer = options.job_id or str(uuid.uuid4())
+        self._run = str(uuid.uuid4())
+        self._writer = options.job_id or self._run
 
     def stage(self, iterator: Iterator[pa.RecordBatch], writer: str, batch: int) -> Staged:
         """A task's work: its rows in blocks of a directory of its own."""
         context = TaskContext.get()
         assert context is not None
-        directory = f"{self._draft}/batch-{batch}/task-{context.partitionId()}-{context.taskAttemptId()}"
+        directory = f"{self._target.draft(writer)}/{self._run}/{context.partitionId()}-{context.taskAttemptId()}"
         OS_FILES.make_dirs(directory)
         stager, maker = BlockStager(directory, self._options.block_size), RowMaker(self._options.subject)
         for record_batch in iterator:
@@ -133,11 +140,18 @@ class StoreWriter:
                 self._make(results, writer, batch)
             else:
                 self._append_or_undo(results, writer, batch)
-        OS_FILES.remove_tree(self._draft)
+        self._clear(writer)
 
-    def give_up(self) -> None:
+    def give_up(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Remove what tasks wrote. What was committed stays."""
-        OS_FILES.remove_tree(self._draft)
+        # Spark makes another object of a streaming writer for this: only tasks that ended well tell whose they were.
+        # Where there is none, the next batch of the same query clears up.
+        self._clear(next((m.writer for m in messages if isinstance(m, Staged)), self._writer))
+
+    def _clear(self, writer: str) -> None:
+        """Remove what a writer has staged, also in runs that were killed."""
+        with suppress(OSError):  # a task that nobody waits for may still be writing: the next batch tries again
+            OS_FILES.remove_tree(self._target.draft(writer))
 
     def _lock_server(self, stack: ExitStack) -> None:
         root = self._target.root
@@ -153,7 +167,7 @@ class StoreWriter:
 
     def _make(self, results: list[Staged], writer: str, batch: int) -> None:
         """A new store, complete before it has its name."""
-        target, draft = self._target, f"{self._draft}/new"
+        target, draft = self._target, f"{self._target.draft(writer)}/{self._run}/new"
         store = f"{draft}/{target.msgs}" if target.msgs else draft
         OS_FILES.make_dirs(store)
         sizes = self._number(results, store)
@@ -170,7 +184,7 @@ class StoreWriter:
         parent = target.directory.rsplit("/", 1)[0] or "/"
         OS_FILES.make_dirs(parent)
         if OS_FILES.exists(target.directory):
-            old = target.draft
+            old = target.old()
             OS_FILES.rename(target.directory, old)
             OS_FILES.rename(draft, target.directory)
             OS_FILES.sync_dir(parent)
@@ -251,7 +265,7 @@ class StoreBatchWriter(DataSourceArrowWriter):
         self._writer.finish(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        self._writer.give_up()
+        self._writer.give_up(messages)
 
 
 class StoreStreamWriter(DataSourceStreamArrowWriter):
@@ -268,7 +282,7 @@ class StoreStreamWriter(DataSourceStreamArrowWriter):
         self._writer.finish(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        self._writer.give_up()
+        self._writer.give_up(messages)
 
 
 def batch_of_query() -> tuple[str, int]:

@@ -3,12 +3,14 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from jetlake import ops as _ops
-from jetlake.ops cimport PubOp
+from jetlake.ops cimport PubOp, op_count
+from jetlake.store import format as _format
 from jetlake.store._encode_py import _check_door, op_problem
 from jetlake.store._record_c cimport HEADERS_SIZE_MAX, MSG_ID, PAYLOAD_SIZE_MAX, SUBJECT_SIZE_MAX, put, record_size
 from jetlake.store._subject_table_c cimport SubjectTable
 
 cdef Py_ssize_t OP_WORDS = _ops.OP_WORDS
+cdef uint64_t SEQ_MAX = _format.SEQ_MAX
 cdef uint32_t OP_SPECIAL = _ops.OP_SPECIAL
 cdef uint32_t OP_MSG_ID = _ops.OP_MSG_ID
 assert sizeof(PubOp) == 4 * _ops.OP_WORDS
@@ -31,7 +33,9 @@ def encode_batch(data, ops, Py_ssize_t first, Py_ssize_t stop, chunk, uint64_t u
     cdef const uint8_t[::1] view = data
     cdef uint32_t[::1] op_words = ops, offset_out = offsets, id_out = ids
     cdef uint8_t[::1] chunk_view = chunk
-    _check_door(data, ops, first, stop, chunk_view.shape[0], used, offset_out.shape[0], id_out.shape[0], count, seq)
+    if not (0 <= first <= stop <= op_count(op_words.shape[0]) and used <= <uint64_t>chunk_view.shape[0]
+            and 0 <= count <= offset_out.shape[0] <= id_out.shape[0] and 1 <= seq <= SEQ_MAX + 1 - <uint64_t>(stop - first)):
+        _check_door(data, ops, first, stop, chunk_view.shape[0], used, offset_out.shape[0], id_out.shape[0], count, seq)
     if first == stop or count == offset_out.shape[0]:
         return first, used, 0
     cdef const uint8_t* source = &view[0] if view.shape[0] else NULL

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from jetlake.store._record_py import BadRecord, Record, decode, measure
@@ -144,3 +145,38 @@ def uncount(
         size += size_headers + len(record.headers) if record.headers else 0
         count += 1
     return count, size
+
+
+def copy_live(
+    head: bytes,
+    data: Buffer,
+    offsets: Sequence[int],
+    seqs: Sequence[int],
+    seed: int,
+    starts: Sequence[int],
+    ends: Sequence[int],
+) -> tuple[bytearray, array[int]]:
+    """`head`, then those messages of a scan that are not gone, and where each of them starts; see `scan.py`."""
+    check_copy(len(offsets), len(seqs), len(starts), len(ends))
+    out, places, gap, end = bytearray(head), array("I"), 0, 0
+    for offset, seq in zip(offsets, seqs, strict=True):
+        while gap < len(ends) and ends[gap] < seq:
+            gap += 1
+        if gap == len(ends) or seq < starts[gap]:
+            try:
+                start, end = max(offset, end), measure(data, offset, len(data), seed).end
+            except BadRecord:
+                start = -1
+            if start != offset:
+                raise ValueError(f"no message at offset {offset}")
+            places.append(len(out))
+            out += data[start:end]
+    return out, places
+
+
+def check_copy(offsets_count: int, seqs_count: int, starts_count: int, ends_count: int) -> None:
+    """Raise unless columns that belong together are as long as each other."""
+    if offsets_count != seqs_count:
+        raise ValueError(f"{offsets_count} offsets and {seqs_count} sequences of messages")
+    if starts_count != ends_count:
+        raise ValueError(f"{starts_count} starts and {ends_count} ends of ranges")

@@ -9,7 +9,9 @@ from libc.string cimport memcpy, memset
 from array import array as make_array
 
 from jetlake.store import format
+from jetlake.store._subject_entry cimport entry_of, subject_of
 from jetlake.store._subject_table_c cimport Entry, SubjectTable
+from jetlake.store._trim_py import check_columns
 
 cdef uint32_t NO_ID = format.NO_ID
 cdef uint64_t SEQ_MAX = format.SEQ_MAX
@@ -17,46 +19,58 @@ cdef uint64_t SUBJECT_SIZE_MAX = format.SUBJECT_SIZE_MAX
 cdef array.array _U32 = make_array("I")
 
 
-cdef inline const uint8_t* subject_of(Entry* entry) noexcept nogil:
-    """A subject's bytes follow its entry in the same allocation."""
-    return <const uint8_t*>(entry + 1)
+cdef extern from *:
+    void prefetch "__builtin_prefetch" (const void* address) noexcept nogil
+
+cdef enum:
+    AHEAD = 16  # so many messages before its turn, a subject's entry is fetched from memory
 
 
-def localize(SubjectTable table not None, ids, seqs, uint64_t base_seq):
+def localize(SubjectTable table not None, ids, seqs, uint64_t base_seq, const uint64_t[::1] starts not None,
+             const uint64_t[::1] ends not None):
     """Give the subjects behind `ids` slots in a table of their own; see `summary.py`."""
     cdef const uint32_t[::1] id_view = ids
     cdef const uint32_t[::1] seq_view = seqs
-    cdef Py_ssize_t count = id_view.shape[0], position
+    cdef Py_ssize_t count = id_view.shape[0], gap = 0, gap_count = ends.shape[0], position
+    check_columns(count, 0, count, None if seq_view is None else seq_view.shape[0], starts.shape[0], gap_count)
     cdef uint32_t limit = table.slot_count, slot
+    cdef uint64_t seq
     cdef Entry* entry
     cdef int64_t fresh
     cdef SubjectTable local = SubjectTable()
     cdef array.array local_ids = array.clone(_U32, count, zero=False)
     cdef uint32_t* out = local_ids.data.as_uints
-    if seq_view is not None and seq_view.shape[0] < count:
-        raise IndexError("fewer sequences than ids")
     cdef uint32_t* slots = <uint32_t*>malloc(4 * (<size_t>limit + 1))
     if slots == NULL:
         raise MemoryError
     memset(slots, 0xFF, 4 * (<size_t>limit + 1))
     try:
-        for position in range(count):
-            slot = id_view[position]
-            if slot == NO_ID:
-                out[position] = NO_ID
-                continue
-            if slot >= limit:
-                raise IndexError(f"no slot {slot}")
-            if slots[slot] == NO_ID:
-                entry = table.live_c(slot)
-                if entry == NULL:
-                    raise IndexError(f"slot {slot} holds no message")
-                fresh = local.intern_c(subject_of(entry), entry.size)
-                if fresh < 0:
-                    raise MemoryError
-                slots[slot] = <uint32_t>fresh
-            out[position] = slots[slot]
-            local.add_c(slots[slot], base_seq + (position if seq_view is None else seq_view[position]))
+        with nogil:
+            for position in range(count):
+                if position + AHEAD < count and id_view[position + AHEAD] < limit:
+                    prefetch(entry_of(table.slots[id_view[position + AHEAD]]))
+                slot = id_view[position]
+                seq = base_seq + <uint64_t>(position if seq_view is None else seq_view[position])
+                while gap < gap_count and ends[gap] < seq:
+                    gap += 1
+                if slot == NO_ID or (gap < gap_count and starts[gap] <= seq):
+                    out[position] = NO_ID
+                    continue
+                if slot >= limit:
+                    with gil:
+                        raise IndexError(f"no slot {slot}")
+                if slots[slot] == NO_ID:
+                    entry = table.live_c(slot)
+                    if entry == NULL:
+                        with gil:
+                            raise IndexError(f"slot {slot} holds no message")
+                    fresh = local.intern_c(subject_of(entry), entry.size)
+                    if fresh < 0:
+                        with gil:
+                            raise MemoryError
+                    slots[slot] = <uint32_t>fresh
+                out[position] = slots[slot]
+                local.add_c(slots[slot], seq)
     finally:
         free(slots)
     return local, local_ids

@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 
 from jetlake.store._subject_table_py import SubjectTable
+from jetlake.store._trim_py import check_columns
 from jetlake.store.format import NO_ID, SEQ_MAX, SUBJECT_SIZE_MAX
 from jetlake.store.varint import decode_varint, encode_varint
 
 
 def localize(
-    table: SubjectTable, ids: array[int], seqs: array[int] | None, base_seq: int
+    table: SubjectTable,
+    ids: Sequence[int],
+    seqs: Sequence[int] | None,
+    base_seq: int,
+    starts: Sequence[int],
+    ends: Sequence[int],
 ) -> tuple[SubjectTable, array[int]]:
     """Give the subjects behind `ids` slots in a table of their own; see `summary.py`."""
-    local, local_ids, slots = SubjectTable(), array("I"), {NO_ID: NO_ID}
+    check_columns(len(ids), 0, len(ids), None if seqs is None else len(seqs), len(starts), len(ends))
+    local, local_ids, slots, gap = SubjectTable(), array("I"), dict[int, int](), 0
     for position, slot in enumerate(ids):
+        seq = base_seq + (position if seqs is None else seqs[position])
+        while gap < len(ends) and ends[gap] < seq:
+            gap += 1
+        if slot == NO_ID or (gap < len(ends) and starts[gap] <= seq):
+            local_ids.append(NO_ID)
+            continue
         if slot not in slots:
             slots[slot] = local.intern(table.subject(slot))
         local_ids.append(slots[slot])
-        if slot != NO_ID:
-            local.add(slots[slot], base_seq + (position if seqs is None else seqs[position]))
+        local.add(slots[slot], seq)
     return local, local_ids
 
 

@@ -178,8 +178,8 @@ cdef int _check_places(const uint32_t[::1] offsets, Py_ssize_t count, const uint
 
 
 def leave(SubjectTable table not None, const uint32_t[::1] slots not None, const uint64_t[::1] wanted not None,
-          const uint64_t[::1] sizes not None, Py_ssize_t start, Py_ssize_t stop, dict subjects):
-    """Take messages start..stop-1 out of the table, each the first of its subject; see `_trim_py`."""
+          const uint64_t[::1] sizes not None, Py_ssize_t start, Py_ssize_t stop, dict subjects, bint are_oldest):
+    """Take messages start..stop-1 out of the table; see `_trim_py`."""
     if not 0 <= start <= stop <= min(slots.shape[0], wanted.shape[0], sizes.shape[0]):
         raise IndexError(f"messages {start}..{stop} of {slots.shape[0]}")
     cdef uint64_t total = 0
@@ -195,7 +195,10 @@ def leave(SubjectTable table not None, const uint32_t[::1] slots not None, const
             subject = PyBytes_FromStringAndSize(<const char*>subject_of(entry), entry.size)
             before = subjects.get(subject)
             subjects[subject] = (1, size) if before is None else (before[0] + 1, before[1] + size)
-        table.remove_first_c(slots[i], wanted[i])
+        if are_oldest:
+            table.remove_first_c(slots[i], wanted[i])
+        else:
+            table.remove_c(slots[i], wanted[i])
         total += size
     return total
 
@@ -224,3 +227,37 @@ def encode_losses(dict subjects not None):
         memcpy(at, PyBytes_AS_STRING(subject), size)
         at = _put_varint(_put_varint(at + size, count), lost)
     return PyBytes_FromStringAndSize(<const char*>start, at - start)
+
+
+cdef inline bint _get_varint(const uint8_t* data, Py_ssize_t* offset, Py_ssize_t end, uint64_t* value) noexcept nogil:
+    """Read a number that fits into 64 bits and step over it; False when it is not one."""
+    cdef Py_ssize_t at = offset[0]
+    cdef int shift = 0
+    value[0] = 0
+    while at < end and shift < 7 * VARINT_SIZE_MAX:
+        if shift == 63 and data[at] & 0x7F > 1:
+            return False
+        value[0] |= <uint64_t>(data[at] & 0x7F) << shift
+        at += 1
+        if data[at - 1] < 0x80:
+            offset[0] = at
+            return True
+        shift += 7
+    return False
+
+
+def skip_losses(bytes data not None, Py_ssize_t offset):
+    """The offset after what subjects lose; see `_trim_py`."""
+    cdef const uint8_t* base = <const uint8_t*>PyBytes_AS_STRING(data)
+    cdef Py_ssize_t start = offset, end = PyBytes_GET_SIZE(data)
+    cdef uint64_t count, number
+    if not 0 <= offset <= end or not _get_varint(base, &offset, end, &count):
+        return _py.skip_losses(data, start)  # raises, with the words of the reference
+    while count:
+        count -= 1
+        if not _get_varint(base, &offset, end, &number) or number > <uint64_t>(end - offset):
+            return _py.skip_losses(data, start)
+        offset += number
+        if not _get_varint(base, &offset, end, &number) or not _get_varint(base, &offset, end, &number):
+            return _py.skip_losses(data, start)
+    return offset

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from jetlake.store._record_py import BadRecord, decode
 from jetlake.store._subject_table_py import FIRST_STALE, SubjectTable
 from jetlake.store.format import NOT_MESSAGE, Buffer
-from jetlake.store.varint import U64_MAX, encode_varint
+from jetlake.store.varint import U64_MAX, decode_varint, encode_varint
 
 
 def oldest_known(
@@ -144,8 +144,9 @@ def leave(
     start: int,
     stop: int,
     subjects: dict[bytes, tuple[int, int]] | None,
+    are_oldest: bool,
 ) -> int:
-    """Take messages start..stop-1 out of the table, each the first of its subject; their size.
+    """Take messages start..stop-1 out of the table; their size. `are_oldest`: each is the first of its subject.
 
     What each subject loses, messages and bytes, is added in `subjects`.
     """
@@ -158,7 +159,10 @@ def leave(
             subject = table.subject(slot)
             messages, lost = subjects.get(subject, (0, 0))
             subjects[subject] = (messages + 1, lost + size)
-        table.remove_first(slot, wanted[number])
+        if are_oldest:
+            table.remove_first(slot, wanted[number])
+        else:
+            table.remove(slot, wanted[number])
         total += size
     return total
 
@@ -169,6 +173,17 @@ def encode_losses(subjects: dict[bytes, tuple[int, int]]) -> bytes:
     for subject, (count, size) in subjects.items():
         parts += [encode_varint(len(subject)), subject, encode_varint(count), encode_varint(size)]
     return b"".join(parts)
+
+
+def skip_losses(data: bytes, offset: int) -> int:
+    """The offset after what subjects lose, their number included; ValueError when it is cut off."""
+    count, offset = decode_varint(data, offset)
+    for _ in range(count):
+        size, offset = decode_varint(data, offset)
+        if size > len(data) - offset:
+            raise ValueError("removal group is cut off")
+        offset = decode_varint(data, decode_varint(data, offset + size)[1])[1]
+    return offset
 
 
 def check_need(need: bytearray, slot_limit: int) -> None:

@@ -211,12 +211,12 @@ class MsgBlock:
 
     def pending(self) -> list[memoryview]:
         """The staged bytes that the disk has not been given, in order."""
-        views = []
-        for chunk in self.chunks:
-            if chunk.end > self.written_size:
-                start = max(self.written_size - chunk.base, 0)
-                views.append(memoryview(chunk.data)[start : chunk.used])
-        return views
+        written_size = self.written_size
+        return [
+            memoryview(chunk.data)[max(written_size - chunk.base, 0) : chunk.used]
+            for chunk in self.chunks
+            if chunk.base + chunk.used > written_size
+        ]
 
     def trim_chunks(self, keep: int = CACHED_CHUNKS_MAX) -> None:
         """Let go of chunks that are on disk, but for the newest few."""

@@ -28,6 +28,7 @@ from jetlake.store.format import (
 
 FRAME_SIZE_TARGET = 256 * 1024
 _DECODED_FRAMES_MAX = 4
+_ZEROS = memoryview(bytes(64 * 1024))  # what is reserved at a time
 
 
 class Frame(NamedTuple):
@@ -50,6 +51,8 @@ class BlockFile:
         self.files, self.path, self.header, self.envelope = files, path, header, envelope
         self.frames: list[Frame] = []
         self.file_size = HEADER_SIZE  # where the next bytes go
+        self._reserved_size = 0  # up to where there are zeros behind them
+        self.is_pinned = False  # stays open: its name is about to lead to another file
         self._file: File | None = None
         self._decoded: OrderedDict[int, bytes] = OrderedDict()
 
@@ -72,29 +75,54 @@ class BlockFile:
 
     def release(self) -> None:
         """Give the descriptor back; the next use opens the file again."""
-        self._file = None  # closes when nobody reads from it any more
+        if not self.is_pinned:
+            self._file = None  # closes when nobody reads from it any more
         self._decoded = OrderedDict()
 
-    def append(self, parts: Sequence[memoryview], plain_offset: int, cuts: Sequence[int], last_seq: int) -> None:
-        """Write body bytes from `plain_offset` on. `cuts` are the offsets at which a frame must end."""
+    def append(
+        self,
+        parts: Sequence[memoryview],
+        plain_offset: int,
+        cuts: Sequence[int],
+        last_seq: int,
+        *,
+        reserve: bool = False,
+    ) -> None:
+        """Write body bytes from `plain_offset` on. `cuts` are the offsets at which a frame must end.
+
+        `reserve` puts zeros behind them, when there are none yet. Syncing what is written over those is cheaper by a
+        good part, because it does not change the size of the file.
+        """
         if self.envelope.is_plain:
-            self.file.pwritev(HEADER_SIZE + plain_offset, parts)
-            self.file_size = HEADER_SIZE + plain_offset + sum(len(part) for part in parts)
+            offset = HEADER_SIZE + plain_offset
+            self.file_size = offset + sum(map(len, parts))
+            if reserve and self.file_size > self._reserved_size:
+                parts = [*parts, _ZEROS]
+                self._reserved_size = self.file_size + len(_ZEROS)
+            self.file.pwritev(offset, parts)
             return
-        plain = memoryview(b"".join(parts))
-        start = 0
-        frames, encoded, at = [], [], self.file_size
+        file_offset = self.file_size
+        self.file.pwritev(file_offset, self.add_frames(memoryview(b"".join(parts)), plain_offset, cuts, last_seq))
+
+    def trim(self) -> None:
+        """Take back what was reserved: nothing more is written for now."""
+        if self._reserved_size > self.file_size:
+            self.file.truncate(self.file_size)
+        self._reserved_size = 0
+
+    def add_frames(self, plain: memoryview, plain_offset: int, cuts: Sequence[int], last_seq: int) -> list[bytes]:
+        """Body bytes as frames, which are about to be written at the end of the file."""
+        encoded, start = [], 0
         for cut in cuts:
             piece = plain[start : cut - plain_offset]
             data = encode_frame(self.envelope, piece, plain_offset + start, last_seq, self.header.hash_seed)
-            frames.append(Frame(plain_offset + start, len(piece), at, len(data) - FRAME_HEAD_SIZE - FRAME_TAIL_SIZE))
+            stored_size = len(data) - FRAME_HEAD_SIZE - FRAME_TAIL_SIZE
+            self.frames.append(Frame(plain_offset + start, len(piece), self.file_size, stored_size))
             encoded.append(data)
-            at += len(data)
+            self.file_size += len(data)
             start += len(piece)
         assert start == len(plain), "the last cut is the end"
-        self.file.pwritev(self.file_size, encoded)
-        self.frames += frames
-        self.file_size = at
+        return encoded
 
     def read(self, start: int, end: int) -> bytes:
         """Body bytes start..end-1, or as many of them as come before damage; CorruptBlock when there are none."""

@@ -24,6 +24,7 @@ from jetlake.store.format import (
     TOMBSTONE,
     TRAILER,
     Buffer,
+    hash64,
 )
 from jetlake.store.record import BadRecord, decode, measure
 from jetlake.store.removal import ERASE, LOST, RemovalGroup, decode_group
@@ -116,7 +117,7 @@ def scan_block(block: MsgBlock, file: BlockFile, body: Body, table: SubjectTable
     block.last_seq = max(block.last_seq, body.last_seq)
     _settle_last_damage(block, body, found)
     torn_size = _settle_tail(block, file, body, found, damage)
-    holes = _holes(block, found)
+    holes = missing_seqs(found, block.gone, block.first_seq, block.last_seq)
     block.gone.update(holes)
     block.lost.update(holes)
     file.frames = body.frames
@@ -179,14 +180,14 @@ def _read_others(block: MsgBlock, data: Buffer, offsets: list[int]) -> list[Remo
     return erases
 
 
-def _holes(block: MsgBlock, found: Scan) -> SequenceSet:
-    """Sequences of the block's range that no record accounts for."""
-    known = block.gone.copy()
+def missing_seqs(found: Scan, gone: SequenceSet, first: int, last: int) -> SequenceSet:
+    """Sequences from first to last that are neither gone nor those of messages that a scan found."""
+    known = gone.copy()
     if not isinstance(found.seqs, range):
         known.add_all(found.seqs)
     elif found.seqs:
         known.add_range(found.seqs[0], found.seqs[-1])
-    return SequenceSet(known.gaps(block.first_seq, block.last_seq))
+    return SequenceSet(known.gaps(first, last))
 
 
 def _settle_last_damage(block: MsgBlock, body: Body, found: Scan) -> None:
@@ -207,7 +208,7 @@ def _settle_tail(block: MsgBlock, file: BlockFile, body: Body, found: Scan, dama
     end in a sequence that comes next, they were written in full: their sequences count as used.
     """
     plain = file.envelope.is_plain
-    tail = bytes(body.data[found.end :]) if plain else body.tail
+    tail = without_reserve(bytes(body.data[found.end :]), block.seed) if plain else body.tail
     block.body_size = found.end if plain else len(body.data)
     file.file_size = HEADER_SIZE + found.end if plain else body.file_end
     if not tail:
@@ -228,6 +229,24 @@ def _settle_tail(block: MsgBlock, file: BlockFile, body: Body, found: Scan, dama
     block.written_size = block.synced_size = block.body_size
     block.last_seq = max(block.last_seq, last_seq)
     return 0
+
+
+def without_reserve(tail: bytes, seed: int) -> bytes:
+    """Unsound bytes without the zeros at their end, which are reserved room.
+
+    A record ends in a hash, and some end in zeros. Whether they are its own or where the write was cut short is told by
+    the rest of the hash: when that is right, the record is sound as far as it goes.
+    """
+    written = tail.rstrip(b"\0")
+    try:
+        end = measure(tail, 0, len(tail), seed).end
+    except BadRecord:
+        return written
+    if end <= len(written):
+        return written
+    expected = hash64(memoryview(tail)[: end - 8], seed).to_bytes(8, "little")
+    is_cut_short = expected.startswith(written[end - 8 :])
+    return written if is_cut_short else tail[:end]
 
 
 def _record_tail_seq(tail: bytes, block: MsgBlock, prev_time_ns: int) -> int | None:

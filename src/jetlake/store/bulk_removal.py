@@ -1,4 +1,4 @@
-"""Take the oldest messages of many subjects out of a stream at once, as max_msgs_per_subject asks for after a batch.
+"""Take many messages out of a stream at once, as max_msgs_per_subject asks for after a batch, and acks do.
 
 One by one, each removal looks up a block, decodes a message and moves ranges of sequences about. Here the work is done
 in loops over arrays, block by block. Everything is read before anything is changed, so that a read that fails leaves
@@ -65,15 +65,15 @@ def _oldest_in_block(
     return seqs
 
 
-def remove_oldest(store: Retention, seqs: array[int]) -> None:
-    """Remove live messages in ascending order; each is the oldest of its subject when its turn comes."""
+def remove_all(store: Retention, seqs: array[int], *, are_oldest: bool) -> None:
+    """Remove live messages, in ascending order. `are_oldest`: each is the first of its subject when its turn comes."""
     catalog = store.catalog
     parts = [_measured(store, block, part) for block, part in _by_block(catalog, seqs)]
     for part in parts:
         part.block.gone.add_all(part.seqs)
     first = catalog.next_live(catalog.first_seq)
     for part in parts:
-        _leave(store, part, len(part.seqs) if first is None else bisect_left(part.seqs, first))
+        _leave(store, part, len(part.seqs) if first is None else bisect_left(part.seqs, first), are_oldest)
     if first != catalog.first_seq:
         store._advance_first(catalog.first_seq)
     for part in parts:
@@ -131,14 +131,14 @@ def _measure_window(store: Retention, part: _Part, index: BlockIndex, positions:
     )
 
 
-def _leave(store: Retention, part: _Part, front_count: int) -> None:
+def _leave(store: Retention, part: _Part, front_count: int, are_oldest: bool) -> None:
     """Take messages out of all counters. The first ones lie below all others: that needs no record of its own."""
     table, count = store.catalog.table, len(part.seqs)
-    size = leave(table, part.slots, part.seqs, part.sizes, 0, front_count, None)
+    size = leave(table, part.slots, part.seqs, part.sizes, 0, front_count, None, are_oldest)
     if front_count < count:
         group = store._removal_group(part.block)
         group.seqs.add_all(part.seqs[front_count:])
-        size += leave(table, part.slots, part.seqs, part.sizes, front_count, count, group.subjects)
+        size += leave(table, part.slots, part.seqs, part.sizes, front_count, count, group.subjects, are_oldest)
     part.block.size -= size
     store.catalog.size -= size
     if len(store.expiry.wheel) or store.expiry.never:

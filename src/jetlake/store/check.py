@@ -216,7 +216,8 @@ class _Check:
             self._check_ends(block, is_last)
             return
         self.report.records += len(scanned.records.offsets) + len(scanned.records.others)
-        unsound = list(unsound_bytes(block, file, body, scanned.records, is_last and scanned.torn_size > 0))
+        is_torn = is_last and scanned.torn_size > 0
+        unsound = list(unsound_bytes(block, file, body, scanned.records, is_last=is_last, is_torn=is_torn))
         self.report.problems += unsound
         damaged = any(problem.severity == "damage" for problem in unsound)
         records = BlockRecords(block, body)

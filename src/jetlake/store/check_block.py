@@ -6,7 +6,6 @@ its sidecar, which must say what a fresh scan finds. What other blocks say of it
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,11 +13,11 @@ from typing import Literal
 
 from jetlake.store.block import BlockIndex, MsgBlock
 from jetlake.store.block_file import BlockFile, Frame, envelope_of
-from jetlake.store.block_scan import Body
+from jetlake.store.block_scan import Body, without_reserve
 from jetlake.store.envelope import Envelope, KeySource
 from jetlake.store.files import File, Files
 from jetlake.store.filestore import FileStore
-from jetlake.store.format import ERASED, HEADER_COPY_SIZE, HEADER_SIZE, NO_ID, BlockHeader, decode_header
+from jetlake.store.format import ERASED, HEADER_COPY_SIZE, HEADER_SIZE, BlockHeader, decode_header
 from jetlake.store.record import BadRecord, Record, decode
 from jetlake.store.scan import Scan
 from jetlake.store.sequence_set import SequenceSet
@@ -79,8 +78,13 @@ def open_block(
     return MsgBlock(header, path), ReadOnlyBlockFile(files, path, header, envelope_of(header, keys, path))
 
 
-def unsound_bytes(block: MsgBlock, file: BlockFile, body: Body, found: Scan, is_torn: bool) -> Iterator[Problem]:
-    """The bytes of a block that are neither record nor frame. `is_torn`: those at the end are an unfinished write."""
+def unsound_bytes(
+    block: MsgBlock, file: BlockFile, body: Body, found: Scan, *, is_last: bool, is_torn: bool
+) -> Iterator[Problem]:
+    """The bytes of a block that are neither record nor frame.
+
+    At the end of the last one there may be reserved room. `is_torn`: what is unsound there is an unfinished write.
+    """
     is_plain = file.envelope.is_plain
     regions = list(found.damage)
     if not is_plain and found.end < len(body.data):
@@ -95,6 +99,8 @@ def unsound_bytes(block: MsgBlock, file: BlockFile, body: Body, found: Scan, is_
     yield from _unsound_frames(block.path, body)
     tail_start = HEADER_SIZE + found.end if is_plain else body.file_end
     tail_size = body.file_size - tail_start
+    if is_last and is_plain:
+        tail_size = len(without_reserve(bytes(body.data[found.end :]), block.seed))
     if tail_size > 0 and is_torn:
         yield Problem(block.path, tail_start, "torn", f"{tail_size} bytes of an unfinished write", "note")
     elif tail_size > 0:
@@ -185,11 +191,8 @@ def sidecar_differences(
     """What a sidecar says that a scan of its block does not. The block's size is that of its live messages."""
     scanned = block.index
     assert scanned is not None
-    ids = scanned.ids[: scanned.count]
-    for first, last in block.gone.ranges():
-        start, stop = scanned.position_from(first), scanned.position_from(last + 1)
-        ids[start:stop] = array("I", [NO_ID]) * (stop - start)
-    table, ids = localize(scanned.table, ids, scanned.seqs, scanned.base_seq)
+    known = memoryview(scanned.ids)[: scanned.count]
+    table, ids = localize(scanned.table, known, scanned.seqs, scanned.base_seq, *block.gone.arrays)
     pairs: dict[str, tuple[object, object]] = {
         "first sequence": (sidecar.first_seq, block.first_seq),
         "last sequence": (sidecar.last_seq, block.last_seq),

@@ -8,7 +8,8 @@ the store goes on staging. The order inside `run` is what durability rests on:
        that what a later block says about an earlier one (its floor) is never durable before the reason for it.
     2. the directory, when a file was made
     3. sidecars and the checkpoint: they can be made anew, but must not be ahead of the blocks
-    4. blocks that are no longer needed go last: what says so is durable by now
+    4. blocks that are no longer needed go: what says so is durable by now
+    5. a block is rewritten (`rewrite.py`): that its messages are gone, and what replaced them, is durable by now
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from jetlake.store.block_file import BlockFile
 from jetlake.store.checkpoint import Checkpoint, write_checkpoint
 from jetlake.store.files import Files, atomic_write
 from jetlake.store.format import block_name, sidecar_name
+from jetlake.store.rewrite import Rewrite
 from jetlake.store.sidecar import Seal, encode_sidecar
 
-SMALL_SIZE_MAX = 4096
+SMALL_SIZE_MAX = 4096  # what is not worth a thread, nor an object that says what there is to do
 
 
 @dataclass(slots=True)
@@ -54,14 +56,7 @@ class Commit:
     has_new_names: bool = False  # files were made, by this commit or earlier ones, whose names are not durable
     checkpoint: Checkpoint | None = None
     dropped: list[BlockFile] = field(default_factory=list)
-
-    @property
-    def is_small(self) -> bool:
-        """Whether it is a single write of a few bytes: not worth a thread."""
-        if len(self.writes) != 1 or self.dropped or self.checkpoint is not None:
-            return False
-        write = self.writes[0]
-        return write.end - write.start <= SMALL_SIZE_MAX and not write.is_new and write.sealed is None
+    rewrite: Rewrite | None = None
 
     def run(self) -> None:
         """Do it. After an error nobody knows what the disk holds: the store must not write to it again."""
@@ -82,12 +77,17 @@ class Commit:
             write_checkpoint(self.files, self.directory, self.checkpoint, durable=self.sync)
         for file in self.dropped:
             remove_block(self.files, self.directory, file)
+        if self.rewrite is not None:
+            self.rewrite.run()
 
     def _write(self, write: BlockWrite) -> None:
         if write.is_new:
             write.file.create()
         if write.parts:
-            write.file.append(write.parts, write.start, write.cuts, write.last_seq)
+            reserve = self.sync and write.end - write.start <= SMALL_SIZE_MAX
+            write.file.append(write.parts, write.start, write.cuts, write.last_seq, reserve=reserve)
+        if write.sealed is not None:
+            write.file.trim()
         if self.sync:
             write.file.file.sync()
 

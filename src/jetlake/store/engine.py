@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from jetlake.errors import BadRequest, CorruptBlock, LimitExceeded, MessageNotFound, StoreClosed
 from jetlake.ops import OP_MSG_ID, OP_SPECIAL, OP_WORDS
 from jetlake.store._encode_py import op_problem
 from jetlake.store.api import Discard, Pending, SimpleState, StoredMsg, StreamLimits, StreamState
 from jetlake.store.block import MsgBlock
+from jetlake.store.bulk_removal import remove_all
 from jetlake.store.encode import encode_batch
 from jetlake.store.format import BLOCK_SEQ_SPAN_MAX, EXPIRES, MSG_ID, NEVER_NS, SEQ_MAX, SKIP, Buffer
 from jetlake.store.record import Record, check_sizes, encode
@@ -198,6 +199,19 @@ class BlockStore(Retention):
         self._done()
         return True
 
+    def remove_many(self, seqs: Iterable[int]) -> int:
+        """Delete messages; how many of them there were."""
+        self._check_writable()
+        is_live = self.catalog.is_live
+        live = array("Q", sorted({seq for seq in seqs if is_live(seq)}))
+        if len(live) == 1:
+            self._remove(live[0])
+        elif live:
+            remove_all(self, live, are_oldest=False)
+        if live:
+            self._done()
+        return len(live)
+
     def erase(self, seq: int) -> bool:
         """Delete a message so that its bytes cannot be had again; False when there is none."""
         self._check_writable()
@@ -295,7 +309,8 @@ class BlockStore(Retention):
 
     def _append_all(self, data: Buffer, ops: array[int], first: int, stop: int) -> int:
         """Store operations with as few kernel calls as there are chunks and blocks to fill; where it stopped."""
-        catalog, over, time_ns = self.catalog, list[int](), self._now()
+        catalog, time_ns = self.catalog, self._now()
+        over: list[int] = []
         while first < stop:
             seq = catalog.last_seq + 1
             block = self._block_for(seq)
@@ -330,7 +345,8 @@ class BlockStore(Retention):
             block.advance(chunk, used)
             self._count_in(block, seq + done - first - 1, time_ns, size)
             first = done
-        self._trim_subjects(over)
+        if over:
+            self._trim_subjects(over)
         self._enforce()
         return first
 
@@ -462,5 +478,5 @@ def _subject_bytes(subject: str) -> bytes:
 
 def _record_room(ops: array[int], number: int, data_size: int) -> int:
     """At least as many bytes as an operation's record takes, if it is one at all."""
-    op = ops[number * OP_WORDS : (number + 1) * OP_WORDS]
-    return min(op[1] + op[5] + op[7], data_size) + _RECORD_OVERHEAD_MAX
+    at = number * OP_WORDS
+    return min(ops[at + 1] + ops[at + 5] + ops[at + 7], data_size) + _RECORD_OVERHEAD_MAX

@@ -67,11 +67,12 @@ class Expiry:
 
     def next_ns(self) -> int | None:
         """When the next message expires; None when none does."""
-        times = [] if (wheel_ns := self.wheel.next_expiry()) is None else [wheel_ns]
+        due_ns = self.wheel.next_expiry()
         max_age_ns = self.store.limits.max_age_ns
         if max_age_ns and (seq := self._oldest()) is not None:
-            times.append(self.store.catalog.record(seq).time_ns + max_age_ns)
-        return min(times, default=None)
+            oldest_ns = self.store.catalog.record(seq).time_ns + max_age_ns
+            due_ns = oldest_ns if due_ns is None else min(due_ns, oldest_ns)
+        return due_ns
 
     def run(self, now_ns: int) -> int:
         """Remove what has expired; how many."""

@@ -200,10 +200,13 @@ class OsFile(File):
         return done
 
     def pwrite(self, offset: int, data: Buffer) -> None:
+        written = os.pwrite(self._fd, data, offset)
+        if written == len(data):
+            return
         view = memoryview(data).cast("B")
-        while view:
-            written = self._progress(os.pwrite(self._fd, view, offset))
-            view, offset = view[written:], offset + written
+        while view := view[self._progress(written) :]:
+            offset += written
+            written = os.pwrite(self._fd, view, offset)
 
     def pwritev(self, offset: int, parts: Sequence[Buffer]) -> None:
         if len(parts) == 1:

@@ -29,7 +29,7 @@ from jetlake.store.block import BlockIndex, MsgBlock
 from jetlake.store.block_file import BlockFile, envelope_of, frame_cuts
 from jetlake.store.catalog import Catalog
 from jetlake.store.checkpoint import Checkpoint, write_checkpoint
-from jetlake.store.commit import BlockWrite, Commit, remove_block
+from jetlake.store.commit import SMALL_SIZE_MAX, BlockWrite, Commit, remove_block
 from jetlake.store.engine import BlockStore
 from jetlake.store.envelope import Cipher, Compression, KeySource, block_key, key_check
 from jetlake.store.expiry import Expiry
@@ -39,8 +39,8 @@ from jetlake.store.legacy import migrate
 from jetlake.store.queries import Queries
 from jetlake.store.record import Record, encode
 from jetlake.store.recover import load_index, outward_groups, rebuild_sidecar, recover
-from jetlake.store.removal import ERASE, LOST, REMOVED, RemovalGroup
-from jetlake.store.rewrite import erase_bytes, rewrite_block
+from jetlake.store.removal import ERASE, LOST, REMOVED, RemovalGroup, decode_group
+from jetlake.store.rewrite import Rewrite, erase_bytes, rewrite_block
 from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.sidecar import Seal, seal
 
@@ -48,7 +48,6 @@ BLOCK_SIZE_DEFAULT = 32 * 1024 * 1024
 _OPEN_FILES_MAX = 64
 # A sealed block is rewritten without its dead messages when more than this part of it is dead.
 _DEAD_PART_MAX = 0.5
-_REWRITE_SIZE_MIN = 256 * 1024
 # A sealed block whose frames are smaller than this on average is rewritten in larger ones.
 _FRAME_SIZE_MIN = 16 * 1024
 
@@ -76,6 +75,7 @@ class FileStore(BlockStore):
     """The contract of `api.StreamStore`, in files."""
 
     size_fixed, size_headers = 30, 4
+    rewrite_size_min = 256 * 1024  # smaller blocks are not worth rewriting
 
     def __init__(
         self,
@@ -132,6 +132,7 @@ class FileStore(BlockStore):
         self._has_new_names = False
         self._gone_files: list[BlockFile] = []
         self._sparse: set[int] = set()  # sealed blocks to write anew
+        self._rewriting: Rewrite | None = None  # one of them, by the commit that is running
         self.scratch: bytearray | None = bytearray()  # for recovery, which lets go of it when blocks are open
         recover(self, first_seq)
 
@@ -147,24 +148,58 @@ class FileStore(BlockStore):
 
     def commit(self, *, sync: bool | None = None) -> int:
         """Write what is staged, and sync it when that is due (or as told); the last durable sequence."""
-        commit = self.prepare_commit(sync=sync)
-        if commit is not None:
-            try:
+        self._check_writable()
+        try:
+            if sync is None and self.commit_small():
+                return self.durable_seq
+            commit = self.prepare_commit(sync=sync)
+            if commit is not None:
                 commit.run()
-            except Exception as error:
-                self.fail_commit(error)
-                raise StoreFrozen(self.name, error) from error
+        except Exception as error:
+            self.fail_commit(error)
+            raise StoreFrozen(self.name, error) from error
+        if commit is not None:
             self.complete_commit(commit)
         return self.durable_seq
+
+    def commit_small(self) -> bool:
+        """Commit here and now, when that is nothing but a few bytes for the active block; False when it is more.
+
+        The short way of one message that somebody waits for. An error means what it means in `Commit.run`.
+        """
+        self._check_writable()
+        catalog = self.catalog
+        block = catalog.active
+        start, end = block.written_size, block.body_size
+        if not 0 < end - start <= SMALL_SIZE_MAX or self.removals or catalog.first_seq > self.logged_floor_seq:
+            return False
+        if self._new or self._sealed or self._gone_files or self._sparse:
+            return False
+        sync = self._is_sync_due()
+        if sync and (self._unsynced or self._has_new_names):
+            return False
+        assert not self._committing, "one commit at a time"
+        file = self.block_files[block.id]
+        file.append(block.pending(), start, self._frame_cuts(block, file), block.last_seq, reserve=sync)
+        block.written_size = end
+        if sync:
+            file.file.sync()
+            block.synced_size = end
+            self._synced_at_ns = self.clock()
+        else:
+            self._unsynced[block.id] = file
+        block.trim_chunks(2)
+        self.durable_seq = catalog.last_seq
+        return True
 
     def prepare_commit(self, *, sync: bool | None = None) -> Commit | None:
         """Everything that is staged and not yet on its way to the disk; None when there is nothing to do."""
         self._check_writable()
         assert not self._committing, "one commit at a time"
         self._stage_removals()
-        sync = self._is_sync_due() if sync is None else sync
-        if self._gone_files and self.options.sync != "never":
-            sync = True  # what says that they are gone must be durable before they go
+        sync, rewrite = self._is_sync_due() if sync is None else sync, self._begin_rewrite()
+        if (self._gone_files or rewrite is not None) and self.options.sync != "never":
+            sync = True  # what says that messages are gone must be durable before they go
         catalog = self.catalog
         commit = Commit(self.files, self.directory, sync, catalog.last_seq)
         for block in reversed(catalog.blocks):
@@ -177,7 +212,8 @@ class FileStore(BlockStore):
         if self._sealed:
             commit.checkpoint = self._checkpoint()
         commit.dropped, self._gone_files = self._gone_files, []
-        if not (commit.writes or commit.unsynced or commit.dropped):
+        commit.rewrite = rewrite
+        if not (commit.writes or commit.unsynced or commit.dropped or rewrite):
             self.durable_seq = catalog.last_seq
             return None
         self._committing = True
@@ -198,7 +234,7 @@ class FileStore(BlockStore):
             if write.sealed is not None:
                 self._sealed.pop(block.id, None)
                 write.file.release()
-                if _is_choppy(block, write.file):
+                if self._is_choppy(block, write.file):
                     self._sparse.add(block.id)
             block.trim_chunks(0 if block.sealed else 2)
         self._has_new_names = commit.has_new_names and not commit.sync
@@ -208,14 +244,21 @@ class FileStore(BlockStore):
             self._synced_at_ns = self.clock()
         if commit.sync or self.options.sync != "always":
             self.durable_seq = commit.last_seq
-        if self._sparse:
-            self._rewrite_sparse()
+        if commit.rewrite is not None:
+            self.adopt(commit.rewrite)
+            if commit.rewrite.block.id in self.block_files:
+                self._after_removal(commit.rewrite.block)  # of what left meanwhile
         return self.durable_seq
 
     def fail_commit(self, error: BaseException) -> None:
         """A commit failed: refuse further writes, for what the disk holds is unknown."""
         self._committing = False
         self.frozen = error
+
+    @property
+    def has_more(self) -> bool:
+        """Whether another commit has work to do even if nothing changes: blocks that are worth rewriting."""
+        return bool(self._sparse) and self.frozen is None
 
     def next_sync_ns(self) -> int | None:
         """When what was written has to be synced; None when it is, or nobody asked for it."""
@@ -231,22 +274,25 @@ class FileStore(BlockStore):
 
     def _block_write(self, block: MsgBlock) -> BlockWrite:
         file = self.block_files[block.id]
-        index = self.catalog.index(block)
-        cuts = []
-        if not file.envelope.is_plain:
-            cuts = frame_cuts(index.offsets, index.count, block.written_size, block.body_size)
         return BlockWrite(
             block,
             file,
             block.pending(),
             block.written_size,
             block.body_size,
-            cuts,
+            self._frame_cuts(block, file),
             block.last_seq,
             block.id in self._new,
             self._sealed.get(block.id),
-            index,
+            self.catalog.index(block),
         )
+
+    def _frame_cuts(self, block: MsgBlock, file: BlockFile) -> list[int]:
+        """Where frames of what is staged have to end."""
+        if file.envelope.is_plain:
+            return []
+        index = self.catalog.index(block)
+        return frame_cuts(index.offsets, index.count, block.written_size, block.body_size)
 
     def _stage_removals(self) -> None:
         """Log what was removed since the last commit: tombstones, and the floor when it moved."""
@@ -261,10 +307,10 @@ class FileStore(BlockStore):
             self.logged_floor_seq = floor_seq
 
     def _stage_group(self, group: RemovalGroup) -> None:
-        block = self.catalog.active
-        block.stage(encode(Record(TOMBSTONE, b"", b"", group.encode(), group.seqs.first, self._now()), block.seed))
+        block, payload = self.catalog.active, group.encode()
+        block.stage(encode(Record(TOMBSTONE, b"", b"", payload, group.seqs.first, self._now()), block.seed))
         if group.block_id != block.id and group.kind != ERASE:
-            block.groups.append(group)
+            block.groups.append(decode_group(payload))  # without its subjects as objects
 
     def _checkpoint(self) -> Checkpoint:
         catalog = self.catalog
@@ -312,6 +358,10 @@ class FileStore(BlockStore):
     def attach(self, block: MsgBlock) -> BlockFile:
         """Connect a block with its file."""
         file = BlockFile(self.files, block.path, block.header, envelope_of(block.header, self.options.keys, block.path))
+        self._connect(block, file)
+        return file
+
+    def _connect(self, block: MsgBlock, file: BlockFile) -> None:
         self.block_files[block.id] = file
 
         def read_body(start: int, end: int) -> bytes:
@@ -319,7 +369,6 @@ class FileStore(BlockStore):
             return file.read(start, end)
 
         block.read_body = read_body
-        return file
 
     def reattach(self, block: MsgBlock) -> None:
         """A block's file was changed under it: read it again, and write its sidecar anew."""
@@ -344,6 +393,8 @@ class FileStore(BlockStore):
                 self._open_files.popitem(last=False)[1].release()
 
     def _load_index(self, block: MsgBlock) -> BlockIndex:
+        if self._rewriting is not None and self._rewriting.block is block:
+            return self._rewriting.index  # what is on disk is about to be another one
         index, frames = load_index(self, block)
         self.block_files[block.id].frames = frames
         return index
@@ -385,18 +436,59 @@ class FileStore(BlockStore):
     # Rewriting
 
     def _thinned(self, block: MsgBlock) -> None:
-        if _is_sparse(block):
+        if block.body_size >= self.rewrite_size_min and _dead_part(block) > _DEAD_PART_MAX:
             self._sparse.add(block.id)
 
-    def _rewrite_sparse(self) -> None:
-        """Give back the room of dead messages in sealed blocks."""
-        for block in [block for block in self.catalog.blocks if block.id in self._sparse]:
-            if block.id not in self._sealed and not block.pending_size:
-                self._sparse.discard(block.id)
-                self._rewrite(block)
+    def _is_choppy(self, block: MsgBlock, file: BlockFile) -> bool:
+        """Was a block written in frames so small that neither compression nor encryption is worth much?"""
+        return block.body_size >= self.rewrite_size_min and len(file.frames) * _FRAME_SIZE_MIN > block.body_size
 
-    def _rewrite(self, block: MsgBlock) -> None:
-        rewrite_block(self, block, list(outward_groups(self, block)))
+    def _begin_rewrite(self) -> Rewrite | None:
+        """Give back the room of dead messages, one block at a time: the one that has most of them.
+
+        A block is rewritten when half of it is dead, so what is copied is never more than what was removed.
+        """
+        ready = [
+            block
+            for block in (self.catalog.blocks if self._sparse else ())
+            if block.id in self._sparse and block.id not in self._sealed and not block.pending_size
+        ]
+        if not ready:
+            return None
+        block = max(ready, key=lambda block: block.body_size - block.size)
+        self._sparse.discard(block.id)
+        self._rewriting = Rewrite(self, block)
+        return self._rewriting
+
+    def adopt(self, rewrite: Rewrite) -> None:
+        """A block's new file is in place: know the block by that from now on."""
+        block, after = rewrite.block, rewrite.after
+        for seq in rewrite.missing:
+            if block.is_live(seq):
+                self.mark_lost(block, seq)
+        self._rewriting = None
+        rewrite.old.is_pinned = False
+        rewrite.old.release()
+        if self.block_files.get(block.id) is not rewrite.old:
+            return  # it was dropped meanwhile
+        self._open_files.pop(block.id, None)
+        self._unsynced.pop(block.id, None)
+        self._connect(block, rewrite.file)
+        self.catalog.forget(block)
+        block.chunks, block.index, block.groups = [], after.index, after.groups
+        block.body_size = block.written_size = block.synced_size = after.body_size
+        block.last_hash = after.last_hash
+
+    def _after_removal(self, block: MsgBlock) -> None:
+        if self._rewriting is None or self._rewriting.block is not block:  # else it is seen to in the end
+            super()._after_removal(block)
+
+    def _rewrite(self, block: MsgBlock, extra: Sequence[RemovalGroup] = ()) -> None:
+        try:
+            rewrite_block(self, block, extra=extra)
+        except Exception as error:
+            self.fail_commit(error)
+            raise StoreFrozen(self.name, error) from error
 
     def compact_files(self, dead_part_max: float = 0.0) -> int:
         """Rewrite every sealed block of which more than a part is dead; how many."""
@@ -441,6 +533,7 @@ class FileStore(BlockStore):
         place = (start, len(encode(record, block.seed)))
         group = RemovalGroup(block.id, block.header.generation, SequenceSet([(seq, seq)]), kind=ERASE, place=place)
         self._stage_group(group)
+        self._sparse.discard(block.id)  # it must stay as it is until this is done
         self.commit(sync=True)
         self.erase_live(block, group)
 
@@ -453,13 +546,13 @@ class FileStore(BlockStore):
         self.erase_gone(block, group, record.time_ns)
         if seq == catalog.first_seq:
             self._advance_first(seq)
-        elif block.sealed and not block.message_count:
-            self._drop_middle(block)
+        else:
+            self._after_removal(block)
 
     def erase_gone(self, block: MsgBlock, group: RemovalGroup, time_ns: int = 0) -> None:
         """Overwrite the record of an ERASE tombstone."""
         try:
-            erase_bytes(self, block, list(outward_groups(self, block)), group.seqs.first, group.place, time_ns)
+            erase_bytes(self, block, group.seqs.first, group.place, time_ns)
         except Exception as error:
             self.fail_commit(error)
             raise StoreFrozen(self.name, error) from error
@@ -521,8 +614,7 @@ class FileStore(BlockStore):
         if kept:
             between = self._between(kept)
             kept[-1].floor_seq = self.catalog.first_seq
-            groups = [*outward_groups(self, kept[-1]), *([RemovalGroup(0, 0, between)] if between else [])]
-            rewrite_block(self, kept[-1], groups)
+            self._rewrite(kept[-1], [RemovalGroup(0, 0, between)])
         checkpoint = self._checkpoint()
         checkpoint.truncate_seq = seq
         write_checkpoint(self.files, self.directory, checkpoint)
@@ -553,6 +645,7 @@ class FileStore(BlockStore):
         try:
             if self.frozen is None:
                 self.commit(sync=True)
+                self.block_files[self.catalog.active.id].trim()
                 checkpoint = self._checkpoint()
                 checkpoint.gone = list(self.catalog.gone().ranges())
                 write_checkpoint(self.files, self.directory, checkpoint)
@@ -587,12 +680,3 @@ class FileStore(BlockStore):
 
 def _dead_part(block: MsgBlock) -> float:
     return 1 - min(block.size / block.body_size, 1) if block.body_size else 0.0
-
-
-def _is_choppy(block: MsgBlock, file: BlockFile) -> bool:
-    """Was a block written in frames so small that neither compression nor encryption is worth much?"""
-    return block.body_size >= _REWRITE_SIZE_MIN and len(file.frames) * _FRAME_SIZE_MIN > block.body_size
-
-
-def _is_sparse(block: MsgBlock) -> bool:
-    return block.body_size >= _REWRITE_SIZE_MIN and _dead_part(block) > _DEAD_PART_MAX

@@ -31,8 +31,9 @@ Block = header, header again (a damaged byte then costs neither the seed nor the
         96    24  zero
        120     8  hash           (the only one with seed 0: the seed is in it)
 
-A body without compression and cipher is a row of records. Otherwise it is a row of frames, each of which holds whole
-records. An `offset` always counts plain bytes from the start of the body.
+A body without compression and cipher is a row of records; in the active block zeros may follow it, room that the next
+records are written into. Otherwise it is a row of frames, each of which holds whole records. An `offset` always counts
+plain bytes from the start of the body.
 
     Frame
          0     4  magic          "JLFR"

@@ -107,13 +107,15 @@ static inline uint32_t jl_hint_place(const unsigned char *subject, uint32_t size
 }
 
 /* Parse and verify messages one after the other, as long as they are sound and their sequences ascend; how many. In a
-   loop of its own, so that the processor works on several at once. `hints`, if not NULL, are addresses of what is known
-   of subjects: those of these messages are put into `places`, and fetched while the messages are verified. */
+   loop of its own, and the end of each hash after the beginning of the next, so that the processor works on several at
+   once. `hints`, if not NULL, are addresses of what is known of subjects: those of these messages are put into `places`,
+   and fetched while the messages are verified. */
 static inline uint32_t jl_sound_run_hinted(const unsigned char *data, uint64_t offset, uint64_t end, uint64_t seed,
                                            uint64_t prev_seq, uint64_t seq_max, uint64_t span_max, jl_parts *out,
                                            uint32_t count_max, void *const *hints, uint32_t hint_size,
                                            uint32_t *places) {
     uint32_t count = 0;
+    jl_hash hash, next;
     for (; count < count_max && jl_parse(data, offset, end, seed, 1, out); count++, out++) {
         if (out->flags & JL_NOT_MESSAGE || !out->subject_size || out->seq <= prev_seq || out->seq > seq_max ||
             out->seq - prev_seq > span_max)
@@ -123,11 +125,13 @@ static inline uint32_t jl_sound_run_hinted(const unsigned char *data, uint64_t o
             __builtin_prefetch(hints[places[count]]);
             __builtin_prefetch((const char *)hints[places[count]] + hint_size + out->subject_size - 1);
         }
-        if (!jl_is_sound(data, offset, out, seed)) break;
+        next = jl_hash_begin(data + offset, out->end - 8 - offset, seed);
+        if (count && jl_hash_end(&hash, seed) != jl_load64(hash.end)) return count - 1;
+        hash = next;
         prev_seq = out->seq;
         offset = out->end;
     }
-    return count;
+    return count && jl_hash_end(&hash, seed) != jl_load64(hash.end) ? count - 1 : count;
 }
 
 static inline uint32_t jl_sound_run(const unsigned char *data, uint64_t offset, uint64_t end, uint64_t seed,

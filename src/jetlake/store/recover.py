@@ -22,7 +22,7 @@ from jetlake.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoi
 from jetlake.store.commit import remove_block
 from jetlake.store.files import atomic_write, is_temp
 from jetlake.store.format import HEADER_SIZE, block_name, parse_block_name, sidecar_name
-from jetlake.store.removal import LOST, RemovalGroup
+from jetlake.store.removal import LOST, RemovalGroup, still_said
 from jetlake.store.rewrite import finish_shredding, is_erased, overwrite, rewrite_block
 from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.sidecar import HEAD_SIZE, Sidecar, decode_head, decode_index, decode_summary, encode_sidecar, seal
@@ -88,16 +88,7 @@ def outward_groups(store: FileStore, block: MsgBlock) -> Iterable[RemovalGroup]:
     sidecar = _load_sidecar(store, block, store.block_files[block.id])
     groups = block.groups if sidecar is None else sidecar.groups
     generations = {other.id: other.header.generation for other in store.catalog.blocks}
-    for group in groups:
-        if group.block_id:
-            if generations.get(group.block_id) == group.generation:
-                yield group
-        else:
-            seqs = group.seqs.copy()
-            if store.catalog.first_seq > 0:
-                seqs.remove_range(0, store.catalog.first_seq - 1)
-            if seqs:
-                yield RemovalGroup(0, 0, seqs, kind=group.kind)
+    return still_said(groups, generations, store.catalog.first_seq)
 
 
 def rebuild_sidecar(store: FileStore, block: MsgBlock, file: BlockFile) -> Sidecar:
@@ -108,8 +99,10 @@ def rebuild_sidecar(store: FileStore, block: MsgBlock, file: BlockFile) -> Sidec
     assert block.index is not None
     uncount_gone(block, block.index, body, sizes)
     if scanned.torn_size:  # nobody was writing to a sealed block
-        scanned.damage.append(f"{scanned.torn_size} bytes at offset {file.file_size} are not sound")
-        file.file_size += scanned.torn_size
+        scanned.damage.append(f"{body.file_size - file.file_size} bytes at offset {file.file_size} are not sound")
+        file.file_size = body.file_size
+    elif body.file_size > file.file_size:  # room was reserved in a block that was on its way out before it was full
+        file.file.truncate(file.file_size)
     store.damage += [f"{block.path}: {text}" for text in scanned.damage]
     data = encode_sidecar(seal(block, block.index), block.index, file)
     path = f"{store.directory}/{sidecar_name(block.id)}"
@@ -232,8 +225,8 @@ def _open_last(store: FileStore, part: _Part) -> None:
     scanned = scan_block(block, file, part.body, store.catalog.table, (store.size_fixed, store.size_headers))
     part.scanned = scanned
     store.damage += [f"{block.path}: {text}" for text in scanned.damage]
-    if scanned.torn_size:
-        store.torn_size += scanned.torn_size
+    store.torn_size += scanned.torn_size
+    if part.body.file_size > file.file_size:  # more than that when room was reserved
         file.file.truncate(file.file_size)
     file.file.sync()  # what was read is given out from now on, so it must be there to stay
 
@@ -347,8 +340,8 @@ def _count_part(store: FileStore, part: _Part) -> bool:
         return True
     part.sidecar.merge_into(table)
     for group in part.groups:
-        block.size -= group.size
-        for subject, (count, _) in group.subjects.items():
+        for subject, (count, size) in group.subjects.items():
+            block.size -= size
             slot = table.find(subject)
             if slot < 0 or table.count(slot) < count:
                 return False
@@ -481,7 +474,7 @@ def _finish_truncation(store: FileStore, seq: int) -> None:
     """Cut the last block at the sequence, forget the intention, and start over."""
     block = store.catalog.active
     if block.last_seq > seq:
-        rewrite_block(store, block, block.groups, last_seq=seq)
+        rewrite_block(store, block, last_seq=seq)
     last = store.catalog.prev_live(seq)
     time_ns = store.catalog.record(last).time_ns if last is not None else 0
     write_checkpoint(store.files, store.directory, Checkpoint(0, 0, time_ns, 0, 0))

@@ -17,7 +17,7 @@ from jetlake.clock import Clock, system_clock
 from jetlake.errors import CorruptBlock, LimitExceeded
 from jetlake.store.api import Discard, StreamLimits
 from jetlake.store.block import BlockIndex, MsgBlock
-from jetlake.store.bulk_removal import oldest_over, remove_oldest
+from jetlake.store.bulk_removal import oldest_over, remove_all
 from jetlake.store.catalog import Catalog
 from jetlake.store.expiry import Expiry
 from jetlake.store.format import Buffer
@@ -101,7 +101,7 @@ class Retention(ABC):
         if len(slots) == 1 and table.count(slots[0]) == subject_max + 1:
             self._remove(self.queries.first_of(slots[0]))
         elif slots:
-            remove_oldest(self, oldest_over(self.catalog, slots, subject_max))
+            remove_all(self, oldest_over(self.catalog, slots, subject_max), are_oldest=True)
 
     def _evict(self, *, count: int = _UNBOUNDED, size: int = _UNBOUNDED) -> int:
         """Remove messages at the front until so many, or so many bytes, are gone; how many."""
@@ -211,7 +211,7 @@ class Retention(ABC):
         stop = min(seq, catalog.last_seq + 1) if seq else catalog.last_seq + 1
         seqs = array("Q", islice(self.queries.matching(filter, catalog.first_seq, stop), max(count, 0)))
         if seqs:
-            remove_oldest(self, seqs)
+            remove_all(self, seqs, are_oldest=True)
         return len(seqs)
 
     def _compact(self, seq: int) -> int:

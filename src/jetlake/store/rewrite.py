@@ -3,6 +3,17 @@
 A rewritten block keeps its id, its range of sequences and its hash seed, has the next generation, and begins with a
 record of the sequences it left out. The new file is complete and durable before it takes the old one's name.
 
+A Rewrite is made where the store is used: what is gone by then is taken down, and from that moment on the block has its
+next generation. `run` touches files only, so that it may be part of a commit, in any thread, while the store goes on;
+`FileStore.adopt` ends it. Readers have the old file, which stays open, and the old index meanwhile.
+
+Why a crash at any point is harmless. The commit first makes durable all that was staged when the Rewrite was made: the
+tombstones of what it leaves out, and the messages that replaced it. Until the rename nobody looks at the new file, and
+opening the store removes it. After the rename the new file says by itself all that tombstones for the old generation
+say, which are void now. What is removed meanwhile is bound to the new generation, and reaches the disk with a later
+commit: after the rename, or not at all. So no tombstone ever speaks of a generation that is not there yet, and none is
+on record only for one that is there no more.
+
 Erasing. The intention (a tombstone of kind ERASE, with the record's place) is durable first; recovery finishes an
 erasure that was cut short. Without an envelope the record is overwritten in place with random bytes. In a compressed
 or encrypted block the whole block is written anew without it, and the old file is overwritten before it is removed:
@@ -14,18 +25,20 @@ or encrypted block the whole block is written anew without it, and the old file 
 from __future__ import annotations
 
 import secrets
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from jetlake.store.block import MsgBlock
-from jetlake.store.block_file import BlockFile, encode_frame, envelope_of, frame_cuts
-from jetlake.store.block_scan import Body, read_body
-from jetlake.store.files import atomic_write
-from jetlake.store.format import ERASED, HEADER_SIZE, RECORD_SIZE_MIN, TOMBSTONE, BlockHeader
+from jetlake.store.block_file import BlockFile, envelope_of, frame_cuts
+from jetlake.store.block_scan import Body, missing_seqs, read_body, scan_block
+from jetlake.store.files import Files, atomic_write
+from jetlake.store.format import ERASED, HEADER_SIZE, RECORD_SIZE_MIN, TOMBSTONE, sidecar_name
 from jetlake.store.record import BadRecord, Record, decode, encode
-from jetlake.store.removal import LOST, REMOVED, RemovalGroup
-from jetlake.store.scan import Scan, scan
+from jetlake.store.removal import ERASE, LOST, REMOVED, RemovalGroup, decode_group, still_said
+from jetlake.store.scan import Scan, copy_live, scan
+from jetlake.store.sequence_set import SequenceSet
+from jetlake.store.sidecar import encode_sidecar, seal
 from jetlake.store.subject_table import SubjectTable
 from jetlake.store.varint import U64_MAX, varint_size
 
@@ -35,57 +48,138 @@ if TYPE_CHECKING:
 _SHRED_STEP_SIZE = 1024 * 1024
 
 
+class Rewrite:
+    """A block on its way to its next generation."""
+
+    def __init__(
+        self,
+        store: FileStore,
+        block: MsgBlock,
+        *,
+        extra: Sequence[RemovalGroup] = (),
+        last_seq: int | None = None,
+        shred: bool = False,
+    ) -> None:
+        """Take down what is gone. What lies after `last_seq` is left out; `extra` is for the new file to say, too."""
+        self.block, self.index, self.old = block, store.catalog.index(block), store.block_files[block.id]
+        assert self.old.file, "open, and so it stays"
+        self.old.is_pinned = True
+        self.missing = SequenceSet()  # messages that ought to be live and cannot be read
+        header = store.new_header(block.id, block.header.generation + 1, block.first_seq, block.floor_seq, block.seed)
+        block.header = header._replace(last_time_ns=block.header.last_time_ns)
+        self.after = MsgBlock(block.header, block.path)  # the block as its new file tells it
+        envelope = envelope_of(block.header, store.options.keys, block.path)
+        self.file = BlockFile(store.files, block.path, block.header, envelope)
+        self._files, self._directory, self._shred = store.files, store.directory, shred
+        self._is_durable = store.options.sync != "never"
+        self._sizes = (store.size_fixed, store.size_headers)
+        self._last_seq = block.last_seq if last_seq is None else last_seq
+        self._gone, self._lost = _up_to(block.gone, self._last_seq), _up_to(block.lost, self._last_seq)
+        self._extra, self._first_seq = extra, store.catalog.first_seq
+        self._generations = {other.id: other.header.generation for other in store.catalog.blocks}
+
+    def run(self) -> None:
+        """Write the new file and put it in place."""
+        body = read_body(self.old)
+        found = scan(body.data, 0, len(body.data), self.after.seed, self.after.first_seq - 1, SubjectTable(), 0, 0)
+        self.missing = missing_seqs(found, self._gone, self.after.first_seq, self._last_seq)
+        for seqs in (self._gone, self._lost):
+            seqs.update(self.missing)
+        if not self._shred:
+            self._keep_evidence(body, found)
+        plain, parts = self._encode(body, found)
+        scanned = scan_block(self.after, self.file, plain, SubjectTable(), self._sizes)
+        assert not scanned.damage and (self.after.gone, self.after.lost) == (self._gone, self._lost)
+        assert self.after.index is not None
+        sidecar = encode_sidecar(seal(self.after, self.after.index), self.after.index, self.file)
+        self._put_in_place(parts)
+        path = f"{self._directory}/{sidecar_name(self.block.id)}"
+        atomic_write(self._files, path, [sidecar], durable=self._is_durable)
+
+    def _keep_evidence(self, body: Body, found: Scan) -> None:
+        """Keep the bytes that nobody can read beside the block that is written without them."""
+        file, regions, sound_end = self.old, list(body.damage), body.file_end
+        if file.envelope.is_plain:
+            regions += [(HEADER_SIZE + offset, size) for offset, size in found.damage]
+            sound_end = HEADER_SIZE + found.end
+        if sound_end < body.file_size:
+            regions.append((sound_end, body.file_size - sound_end))
+        if regions:
+            parts = [file.file.pread(offset, size) for offset, size in regions]
+            atomic_write(self._files, f"{file.path}.{file.header.generation}.damaged", parts)
+
+    def _encode(self, old: Body, found: Scan) -> tuple[Body, list[bytes | bytearray]]:
+        """The new body, and the new file in parts."""
+        left_out = self._gone.copy()
+        left_out.add_range(self._last_seq + 1, U64_MAX)
+        seed, file = self.after.seed, self.file
+        records = [encode(record, seed) for record in self._tombstones(old, found)]
+        head = b"".join(records)
+        plain, offsets = copy_live(head, old.data, found.offsets, found.seqs, seed, *left_out.arrays)
+        if file.envelope.is_plain:
+            size = HEADER_SIZE + len(plain)
+            return Body(memoryview(plain), [], size, size, b"", [], 0), [file.header.encode(), plain]
+        starts = [0, *accumulate(map(len, records[:-1])), *offsets]
+        cuts = frame_cuts(starts, len(starts), 0, len(plain))
+        frames = file.add_frames(memoryview(plain), 0, cuts, self._last_seq)
+        body = Body(memoryview(plain), file.frames, file.file_size, file.file_size, b"", [], self._last_seq)
+        return body, [file.header.encode(), *frames]
+
+    def _tombstones(self, old: Body, found: Scan) -> Iterator[Record]:
+        """What the new file leaves out, and what the old one said of other blocks, as far as it still matters."""
+        removed = self._gone.copy()
+        removed.difference_update(self._lost)
+        groups = [RemovalGroup(0, 0, removed, kind=REMOVED), RemovalGroup(0, 0, self._lost, kind=LOST)]
+        groups += still_said(self._outward(old, found), self._generations, self._first_seq)
+        groups += self._extra
+        for group in groups:
+            if group.seqs:
+                yield Record(TOMBSTONE, b"", b"", group.encode(), group.seqs.first, 0)
+
+    def _outward(self, old: Body, found: Scan) -> Iterator[RemovalGroup]:
+        """What the old file says of other blocks."""
+        for offset in found.others:
+            record, _ = decode(old.data, offset, found.end, self.after.seed)
+            if record.flags & TOMBSTONE:
+                group = decode_group(record.payload)
+                is_own = group.block_id == self.block.id or (
+                    not group.block_id and group.seqs.first >= self.after.first_seq
+                )
+                if not is_own and group.kind != ERASE:
+                    yield group
+
+    def _put_in_place(self, parts: Sequence[bytes | bytearray]) -> None:
+        path, files = self.block.path, self._files
+        if not self._shred:
+            atomic_write(files, path, parts)
+            return
+        atomic_write(files, f"{path}.new", parts)
+        files.rename(path, f"{path}.shred")
+        files.sync_dir(self._directory)
+        files.rename(f"{path}.new", path)
+        files.sync_dir(self._directory)
+        _shred(files, self._directory, f"{path}.shred")
+
+
 def rewrite_block(
     store: FileStore,
     block: MsgBlock,
-    groups: Iterable[RemovalGroup],
     *,
+    extra: Sequence[RemovalGroup] = (),
     last_seq: int | None = None,
     shred: bool = False,
 ) -> None:
-    """Write a block anew with its live messages only, up to a sequence; `groups` is what it says of other blocks."""
-    old = store.block_files[block.id]
-    last_seq = block.last_seq if last_seq is None else last_seq
-    header = store.new_header(block.id, block.header.generation + 1, block.first_seq, block.floor_seq, block.seed)
-    header = header._replace(last_time_ns=block.header.last_time_ns)
-    body = read_body(old)
-    found = scan(body.data, 0, len(body.data), block.seed, block.first_seq - 1, SubjectTable(), 0, 0)
-    for seq in _unreadable(block, found, last_seq):
-        store.mark_lost(block, seq)
-    if not shred:
-        _keep_evidence(store, old, body, found)
-    records: list[Record | bytes] = [
-        *_what_is_gone(block, groups, last_seq),
-        *_live_records(block, body, found, last_seq),
-    ]
-    parts = _encode_file(store, header, block.path, records, last_seq)
-    if shred:
-        atomic_write(store.files, f"{block.path}.new", parts)
-        old.release()
-        store.files.rename(block.path, f"{block.path}.shred")
-        store.files.sync_dir(store.directory)
-        store.files.rename(f"{block.path}.new", block.path)
-        store.files.sync_dir(store.directory)
-        _shred(store, f"{block.path}.shred")
-    else:
-        atomic_write(store.files, block.path, parts)
-        old.release()
-    block.header = header
-    store.reattach(block)
+    """Write a block anew, here and now."""
+    rewrite = Rewrite(store, block, extra=extra, last_seq=last_seq, shred=shred)
+    rewrite.run()
+    store.adopt(rewrite)
 
 
-def erase_bytes(
-    store: FileStore,
-    block: MsgBlock,
-    groups: Iterable[RemovalGroup],
-    seq: int,
-    place: tuple[int, int],
-    time_ns: int = 0,
-) -> None:
+def erase_bytes(store: FileStore, block: MsgBlock, seq: int, place: tuple[int, int], time_ns: int = 0) -> None:
     """Overwrite a record, which is no longer live, on disk and in memory."""
     file = store.block_files[block.id]
     if not file.envelope.is_plain:
-        rewrite_block(store, block, groups, shred=True)
+        rewrite_block(store, block, shred=True)
         return
     noise = overwrite(file, seq, place, time_ns)
     for chunk in block.chunks:
@@ -132,70 +226,14 @@ def finish_shredding(store: FileStore, names: list[str]) -> None:
                 store.files.rename(path, path.removesuffix(".shred"))
                 store.files.sync_dir(store.directory)
             else:
-                _shred(store, path)
+                _shred(store.files, store.directory, path)
 
 
-def _what_is_gone(block: MsgBlock, groups: Iterable[RemovalGroup], last_seq: int) -> Iterator[Record]:
-    """Tombstones for the sequences that a rewritten block leaves out, and those it had for other blocks."""
-    gone, lost = block.gone.copy(), block.lost.copy()
-    for seqs in (gone, lost):
-        seqs.remove_range(last_seq + 1, U64_MAX)
-    gone.difference_update(lost)
-    own = [RemovalGroup(0, 0, gone, kind=REMOVED), RemovalGroup(0, 0, lost, kind=LOST)]
-    for group in [*own, *groups]:
-        if group.seqs:
-            yield Record(TOMBSTONE, b"", b"", group.encode(), group.seqs.first, 0)
-
-
-def _unreadable(block: MsgBlock, found: Scan, last_seq: int) -> list[int]:
-    """Live messages that a scan no longer finds."""
-    seqs, missing = found.seqs, list[int]()
-    for first, last in block.live_runs(block.first_seq, last_seq):
-        start, stop = bisect_left(seqs, first), bisect_right(seqs, last)
-        if stop - start < last - first + 1:
-            missing += sorted({*range(first, last + 1)}.difference(seqs[start:stop]))
-    return missing
-
-
-def _keep_evidence(store: FileStore, file: BlockFile, body: Body, found: Scan) -> None:
-    """Keep the bytes that nobody can read beside the block that is written without them."""
-    regions = list(body.damage)
-    if file.envelope.is_plain:
-        regions += [(HEADER_SIZE + offset, size) for offset, size in found.damage]
-    if regions:
-        parts = [file.file.pread(offset, size) for offset, size in regions]
-        atomic_write(store.files, f"{file.path}.{file.header.generation}.damaged", parts)
-
-
-def _live_records(block: MsgBlock, body: Body, found: Scan, last_seq: int) -> Iterator[bytes]:
-    """The bytes of each live message."""
-    seqs, offsets = found.seqs, found.offsets
-    ends = sorted([*found.others, *(offset for offset, _ in found.damage), found.end])  # beside the next message
-    for first, last in block.live_runs(block.first_seq, last_seq):
-        for place in range(bisect_left(seqs, first), bisect_right(seqs, last)):
-            end = ends[bisect_right(ends, offsets[place])]
-            if place + 1 < len(offsets):
-                end = min(end, offsets[place + 1])
-            yield bytes(body.data[offsets[place] : end])
-
-
-def _encode_file(
-    store: FileStore, header: BlockHeader, path: str, records: list[Record | bytes], last_seq: int
-) -> list[bytes]:
-    """A whole block file."""
-    encoded = [encode(record, header.hash_seed) if isinstance(record, Record) else record for record in records]
-    envelope = envelope_of(header, store.options.keys, path)
-    if envelope.is_plain:
-        return [header.encode(), b"".join(encoded)]
-    offsets = [0]
-    for record in encoded:
-        offsets.append(offsets[-1] + len(record))
-    body = memoryview(b"".join(encoded))
-    parts, start = [header.encode()], 0
-    for cut in frame_cuts(offsets, len(offsets), 0, len(body)):
-        parts.append(encode_frame(envelope, body[start:cut], start, last_seq, header.hash_seed))
-        start = cut
-    return parts
+def _up_to(seqs: SequenceSet, last_seq: int) -> SequenceSet:
+    """The sequences of a set up to one."""
+    copy = seqs.copy()
+    copy.remove_range(last_seq + 1, U64_MAX)
+    return copy
 
 
 def _erased_record(size: int, seq: int, time_ns: int, seed: int) -> bytes:
@@ -209,12 +247,12 @@ def _erased_record(size: int, seq: int, time_ns: int, seed: int) -> bytes:
     return record
 
 
-def _shred(store: FileStore, path: str) -> None:
+def _shred(files: Files, directory: str, path: str) -> None:
     """Overwrite a file with random bytes, and remove it."""
-    with store.files.open(path, write=True) as file:
+    with files.open(path, write=True) as file:
         size = file.size()
         for offset in range(0, size, _SHRED_STEP_SIZE):
             file.pwrite(offset, secrets.token_bytes(min(_SHRED_STEP_SIZE, size - offset)))
         file.sync()
-    store.files.remove(path)
-    store.files.sync_dir(store.directory)
+    files.remove(path)
+    files.sync_dir(directory)

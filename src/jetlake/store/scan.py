@@ -7,6 +7,9 @@ written to. Ascending order of sequences is part of what makes a record sound.
 
 `uncount` takes a run of messages out of a table again, until so many or so many bytes have left (limits that evict from
 the front). It stops in front of a damaged record.
+
+`copy_live(head, data, offsets, seqs, seed, starts, ends)` makes the body of a rewritten block: bytes to begin with,
+then the messages that a scan of `data` found, but for those whose sequences lie in the ranges starts..ends.
 """
 
 from __future__ import annotations
@@ -15,8 +18,8 @@ from jetlake.store._scan_py import Scan
 from jetlake.store.kernels import COMPILED
 
 if COMPILED:
-    from jetlake.store._scan_c import scan, uncount
+    from jetlake.store._scan_c import copy_live, scan, uncount
 else:
-    from jetlake.store._scan_py import scan, uncount
+    from jetlake.store._scan_py import copy_live, scan, uncount
 
-__all__ = ["Scan", "scan", "uncount"]
+__all__ = ["Scan", "copy_live", "scan", "uncount"]

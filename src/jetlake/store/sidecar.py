@@ -45,7 +45,7 @@ from typing import NamedTuple
 from jetlake.store.block import BlockIndex, MsgBlock
 from jetlake.store.block_file import BlockFile, Frame
 from jetlake.store.envelope import Envelope, EnvelopeError
-from jetlake.store.format import NO_ID, hash64
+from jetlake.store.format import hash64
 from jetlake.store.removal import RemovalGroup, decode_group
 from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.subject_table import SubjectTable
@@ -113,11 +113,8 @@ class Seal(NamedTuple):
 
 def seal(block: MsgBlock, index: BlockIndex) -> Seal:
     """Take down a block that is complete."""
-    ids = index.ids[: index.count]
-    for first, last in block.gone.ranges():
-        start, stop = index.position_from(first), index.position_from(last + 1)
-        ids[start:stop] = array("I", [NO_ID]) * (stop - start)
-    local, local_ids = localize(index.table, ids, index.seqs, index.base_seq)
+    ids = memoryview(index.ids)[: index.count]
+    local, local_ids = localize(index.table, ids, index.seqs, index.base_seq, *block.gone.arrays)
     return Seal(block, block.last_hash, block.last_seq, block.size, _encode_summary(block, local), local_ids)
 
 

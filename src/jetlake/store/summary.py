@@ -1,9 +1,9 @@
 """The subjects of one block: as a table of their own, and as bytes in its sidecar.
 
-`localize(table, ids, seqs, base_seq)` takes the slots of a block's messages in the whole stream's table (NO_ID: not a
-live message) and returns a table of just those subjects, with slots 0..n-1 in order of appearance, counted by
-sequence, and the same messages' slots in it. The message at position i has the sequence base_seq + seqs[i], or
-base_seq + i where seqs is None.
+`localize(table, ids, seqs, base_seq, starts, ends)` takes the slots of a block's messages in the whole stream's table
+(NO_ID: not a live message) and returns a table of just those subjects, with slots 0..n-1 in order of appearance,
+counted by sequence, and the same messages' slots in it. The message at position i has the sequence base_seq + seqs[i],
+or base_seq + i where seqs is None; those whose sequences lie in the ranges starts..ends are not live either.
 
 Encoded: varint count, then for each slot: varint size, subject, varint messages, varint first (from base_seq), varint
 last (from first). `merge_subjects` adds such bytes to a table and returns the offset after them.

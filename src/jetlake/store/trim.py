@@ -8,6 +8,7 @@ What each function is for
     message_size    the same of one message
     leave           take messages out of the subject table
     encode_losses   what subjects lose by that, in bytes
+    skip_losses     where those bytes end
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ if COMPILED:
         message_size,
         oldest_in,
         oldest_known,
+        skip_losses,
     )
 else:
     from jetlake.store._trim_py import (
@@ -33,6 +35,7 @@ else:
         message_size,
         oldest_in,
         oldest_known,
+        skip_losses,
     )
 
 __all__ = [
@@ -43,4 +46,5 @@ __all__ = [
     "message_size",
     "oldest_in",
     "oldest_known",
+    "skip_losses",
 ]

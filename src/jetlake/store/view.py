@@ -164,13 +164,15 @@ class StreamView:
         block, index = part.block, part.block.index
         assert index is not None
         size = file.size() - HEADER_SIZE
-        if size + HEADER_SIZE == part.file_size:
-            return True
-        if not envelope_of(block.header, self.keys, block.path).is_plain or size < block.body_size:
+        if not envelope_of(block.header, self.keys, block.path).is_plain:
+            return size + HEADER_SIZE == part.file_size
+        if size < block.body_size:
             return False
         data = file.pread(HEADER_SIZE + block.body_size, size - block.body_size)
+        if not data.strip(b"\0"):
+            return True  # there is nothing behind it but reserved room
         found = scan(data, 0, len(data), block.seed, block.last_seq, index.table, *SIZES)
-        is_whole = found.end == len(data) and not found.others and not found.damage
+        is_whole = not data[found.end :].strip(b"\0") and not found.others and not found.damage
         if not is_whole or found.last_seq - block.last_seq != len(found.seqs):
             return False  # tombstones, holes, an unfinished write: a scan of the whole block knows what to make of it
         self._settle(file)
@@ -181,8 +183,7 @@ class StreamView:
         block.time_ns_max = max(block.time_ns_max, found.time_ns_max)
         block.size += found.size
         block.expiring += found.expiring
-        block.body_size = block.written_size = block.synced_size = size
-        part.file_size = HEADER_SIZE + size
+        block.body_size = block.written_size = block.synced_size = block.body_size + found.end
         return True
 
     def _settle(self, what: File | str) -> None:

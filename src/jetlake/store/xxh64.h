@@ -48,27 +48,35 @@ static inline uint64_t jl_merge(uint64_t acc, uint64_t lane) {
     return (acc ^ jl_round(0, lane)) * JL_P1 + JL_P4;
 }
 
-static inline uint64_t jl_xxh64(const unsigned char *p, size_t size, uint64_t seed) {
-    const unsigned char *end = p + size;
-    uint64_t acc;
-    if (size >= 32) {
-        uint64_t a = seed + JL_P1 + JL_P2, b = seed + JL_P2, c = seed, d = seed - JL_P1;
-        do {
-            a = jl_round(a, jl_load64(p));
-            b = jl_round(b, jl_load64(p + 8));
-            c = jl_round(c, jl_load64(p + 16));
-            d = jl_round(d, jl_load64(p + 24));
-            p += 32;
-        } while (end - p >= 32);
-        acc = jl_rotl(a, 1) + jl_rotl(b, 7) + jl_rotl(c, 12) + jl_rotl(d, 18);
-        acc = jl_merge(acc, a);
-        acc = jl_merge(acc, b);
-        acc = jl_merge(acc, c);
-        acc = jl_merge(acc, d);
-    } else {
-        acc = seed + JL_P5;
+/* A hash on its way: its lanes after all whole stripes, and what is left to take in. */
+typedef struct {
+    uint64_t a, b, c, d;
+    const unsigned char *at, *end;
+    size_t size;
+} jl_hash;
+
+static inline jl_hash jl_hash_begin(const unsigned char *p, size_t size, uint64_t seed) {
+    jl_hash hash = {seed + JL_P1 + JL_P2, seed + JL_P2, seed, seed - JL_P1, p, p + size, size};
+    for (; hash.end - hash.at >= 32; hash.at += 32) {
+        hash.a = jl_round(hash.a, jl_load64(hash.at));
+        hash.b = jl_round(hash.b, jl_load64(hash.at + 8));
+        hash.c = jl_round(hash.c, jl_load64(hash.at + 16));
+        hash.d = jl_round(hash.d, jl_load64(hash.at + 24));
     }
-    acc += size;
+    return hash;
+}
+
+static inline uint64_t jl_hash_end(const jl_hash *hash, uint64_t seed) {
+    const unsigned char *p = hash->at, *end = hash->end;
+    uint64_t acc = seed + JL_P5;
+    if (hash->size >= 32) {
+        acc = jl_rotl(hash->a, 1) + jl_rotl(hash->b, 7) + jl_rotl(hash->c, 12) + jl_rotl(hash->d, 18);
+        acc = jl_merge(acc, hash->a);
+        acc = jl_merge(acc, hash->b);
+        acc = jl_merge(acc, hash->c);
+        acc = jl_merge(acc, hash->d);
+    }
+    acc += hash->size;
     for (; end - p >= 8; p += 8) acc = jl_rotl(acc ^ jl_round(0, jl_load64(p)), 27) * JL_P1 + JL_P4;
     if (end - p >= 4) {
         acc = jl_rotl(acc ^ (uint64_t)jl_load32(p) * JL_P1, 23) * JL_P2 + JL_P3;
@@ -78,6 +86,11 @@ static inline uint64_t jl_xxh64(const unsigned char *p, size_t size, uint64_t se
     acc = (acc ^ (acc >> 33)) * JL_P2;
     acc = (acc ^ (acc >> 29)) * JL_P3;
     return acc ^ (acc >> 32);
+}
+
+static inline uint64_t jl_xxh64(const unsigned char *p, size_t size, uint64_t seed) {
+    jl_hash hash = jl_hash_begin(p, size, seed);
+    return jl_hash_end(&hash, seed);
 }
 
 #endif

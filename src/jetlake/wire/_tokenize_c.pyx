@@ -1,10 +1,10 @@
 """Find the publishes in a buffer, compiled. `_tokenize_py.py` is the reference."""
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport UINT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy
 
 from jetlake import ops as _ops
-from jetlake.ops cimport PubOp
+from jetlake.ops cimport PubOp, op_count
 from jetlake.wire import protocol
 from jetlake.wire._tokenize_py import _check_door
 
@@ -190,7 +190,9 @@ def tokenize(data, Py_ssize_t start, Py_ssize_t end, ops, Py_ssize_t count_max, 
     """Write an operation for each publish of data[start:end]; see `tokenize.py`."""
     cdef const uint8_t[::1] view = data
     cdef uint32_t[::1] op_words = ops
-    _check_door(view.shape[0], start, end, op_words.shape[0], count_max, max_control_line)
+    if not (0 <= start <= end <= view.shape[0] <= UINT32_MAX and 0 <= count_max <= op_count(op_words.shape[0])
+            and max_control_line >= 0):
+        _check_door(view.shape[0], start, end, op_words.shape[0], count_max, max_control_line)
     if start == end:
         return 0, start, NEED_MORE, 0
     cdef const uint8_t* source = &view[0]

@@ -10,14 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jetlake.broker.account import Account
-from jetlake.broker.broker import API_LEVEL
 from jetlake.broker.subscription import Msg
 from jetlake.jetstream import advisories, errors
 from jetlake.jetstream.api import account_info, consumers, messages, snapshots, streams
 from jetlake.jetstream.api.direct import direct_get
 from jetlake.jetstream.api.request import EndpointTable, Request
+from jetlake.jetstream.api_level import exceeds_api_level
 from jetlake.subjects import decode_subject
-from jetlake.wire.headers import header_value
 
 if TYPE_CHECKING:
     from jetlake.jetstream.host import Host
@@ -92,17 +91,6 @@ class Api:
         stream = self.js_account.streams.get(stream_name) if self.js_account is not None else None
         if stream is None or consumer_name not in stream.consumers:
             _no_responders(msg)
-
-
-def exceeds_api_level(headers: bytes) -> bool:
-    """Whether a request asks for a newer API than this one, or for something that is no level."""
-    level = header_value(headers, b"Nats-Required-Api-Level") if headers else None
-    if not level:
-        return False
-    try:
-        return int(level) > API_LEVEL
-    except ValueError:
-        return True
 
 
 def _no_responders(msg: Msg) -> None:

@@ -18,6 +18,10 @@ from jetlake.spark.frames import read_stream
 
 FORMATS = ("parquet", "csv", "json", "delta")
 CHECKPOINT_NAME = "_jetlake_checkpoint"
+NO_DELTA = (
+    "Spark has no Delta here: its jar is not part of JetLake. Give Spark the package io.delta:delta-spark of its own "
+    "version (spark.jars.packages, or on the cluster), or export to parquet"
+)
 
 
 class Exported(NamedTuple):
@@ -50,7 +54,12 @@ def export(
     writer = frame.writeStream.format(format).option("checkpointLocation", f"{target}/{CHECKPOINT_NAME}")
     if format == "csv":
         writer = writer.option("header", "true")
-    query = writer.partitionBy(*partition_by).trigger(availableNow=True).start(target)
+    try:
+        query = writer.partitionBy(*partition_by).trigger(availableNow=True).start(target)
+    except Exception as error:  # Spark and Spark Connect have no class in common for it
+        if format == "delta" and "DATA_SOURCE_NOT_FOUND" in str(error):
+            raise BadOption(NO_DELTA) from None
+        raise
     query.awaitTermination()
     progress = [batch for batch in query.recentProgress if batch["numInputRows"]]
     last = query.lastProgress

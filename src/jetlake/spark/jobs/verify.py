@@ -101,7 +101,8 @@ def check_block(directory: str, name: str, is_last: bool, settings: Options) -> 
         scanned = scan_block(block, file, body, SubjectTable(), SIZES)
         records = scanned.records
         found["records"] = len(records.seqs) + len(records.others)
-        problems += unsound_bytes(block, file, body, records, is_torn=is_last and bool(scanned.torn_size))
+        is_torn = is_last and scanned.torn_size > 0
+        problems += unsound_bytes(block, file, body, records, is_last=is_last, is_torn=is_torn)
         sidecar = f"{directory}/{sidecar_name(header.block_id)}"
         if not is_last and OS_FILES.exists(sidecar):
             decoded = decode_sidecar(OS_FILES.read(sidecar), header.hash_seed, file.envelope)

@@ -1,0 +1,51 @@
+"""Small programs that stand in front of Java and Python, for Spark to start in their place.
+
+They lie in a directory of this process alone, which is removed when the process ends.
+"""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+_JAVA = """#!/bin/bash
+args=()
+for arg in "$@"; do
+    [ "$arg" = "--add-modules=jdk.incubator.vector" ] || args+=("$arg")
+done
+exec "{program}" "${{args[@]}}"
+"""
+_PYTHON = """#!/bin/bash
+kept=
+while IFS= read -r -d : place; do
+    case "$place" in */pyspark.zip | */py4j-*-src.zip) ;; *) kept="$kept:$place" ;; esac
+done <<< "$PYTHONPATH:"
+PYTHONPATH="${{kept#:}}" exec "{program}" "$@"
+"""
+
+
+def java_shim(home: Path) -> Path:
+    """A JAVA_HOME around another, for a Java that lacks the module which Spark's launcher always asks for."""
+    return _shim("java", _JAVA, home / "bin" / "java").parents[1]
+
+
+def python_shim() -> Path:
+    """This Python, without the sources of pyspark in front of the pyspark that is installed.
+
+    Spark has every Python process import them from a zip file, where Python compiles them anew: more than a second of
+    work, and a query has several such processes.
+    """
+    return _shim("python", _PYTHON, Path(sys.executable))
+
+
+def _shim(name: str, text: str, program: Path) -> Path:
+    directory = Path(tempfile.mkdtemp(prefix="jetlake-shim-"))
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    shim = directory / "bin" / name
+    shim.parent.mkdir()
+    shim.write_text(text.format(program=program))
+    shim.chmod(0o755)
+    return shim
