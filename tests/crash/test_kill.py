@@ -62,5 +62,7 @@ def assert_all_there(directory: Path, acknowledged: int) -> None:
             assert message.payload == b"payload %d" % message.seq
             assert message.seq not in removed
         held = {message.seq for message in store.messages()}
+        # What was written but not yet acknowledged may have removed one more.
+        removed |= {seq - 2 for seq in range(5, state.last_seq + 1, 5)}
         assert set(range(1, acknowledged + 1)) - removed <= held
     assert check_store(str(directory)).ok

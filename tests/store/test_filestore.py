@@ -67,6 +67,14 @@ def test_reserved_room_is_no_unfinished_write() -> None:
     assert [store.append("a", b"more"), store.load(10).payload] == [11, b"payload 9"]
 
 
+def test_reserved_room_is_not_kept_as_evidence_when_a_store_is_truncated() -> None:
+    files = MemFiles()
+    store = open_store(files, FileOptions())
+    fill(store, 10)
+    store.truncate(5)
+    assert store.state().last_seq == 5 and not [name for name in files.list("s") if name.endswith(".damaged")]
+
+
 @pytest.mark.damages
 def test_a_write_cut_short_in_reserved_room_is_told_from_a_damaged_one() -> None:
     files = MemFiles()

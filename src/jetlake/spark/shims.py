@@ -6,9 +6,11 @@ They lie in a directory of this process alone, which is removed when the process
 from __future__ import annotations
 
 import atexit
+import os
 import shutil
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 
 _JAVA = """#!/bin/bash
@@ -27,11 +29,13 @@ PYTHONPATH="${{kept#:}}" exec "{program}" "$@"
 """
 
 
+@cache
 def java_shim(home: Path) -> Path:
     """A JAVA_HOME around another, for a Java that lacks the module which Spark's launcher always asks for."""
     return _shim("java", _JAVA, home / "bin" / "java").parents[1]
 
 
+@cache
 def python_shim() -> Path:
     """This Python, without the sources of pyspark in front of the pyspark that is installed.
 
@@ -43,9 +47,14 @@ def python_shim() -> Path:
 
 def _shim(name: str, text: str, program: Path) -> Path:
     directory = Path(tempfile.mkdtemp(prefix="jetlake-shim-"))
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    atexit.register(_remove, directory, os.getpid())
     shim = directory / "bin" / name
     shim.parent.mkdir()
     shim.write_text(text.format(program=program))
     shim.chmod(0o755)
     return shim
+
+
+def _remove(directory: Path, pid: int) -> None:
+    if os.getpid() == pid:  # a fork of this process ends earlier
+        shutil.rmtree(directory, ignore_errors=True)

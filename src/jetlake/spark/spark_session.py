@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 from pyspark.sql import SparkSession
 
@@ -38,17 +40,25 @@ def session(
     server (sc://host:port), which has its settings already. `conf` goes on top.
     """
     if remote:
-        builder = SparkSession.builder.remote(remote)
-        settings: dict[str, str] = {}
-    else:
-        ensure_java()
-        builder = SparkSession.builder.master(master or "local[*]")
-        is_local = not master or master.startswith("local")
-        if "PYSPARK_PYTHON" not in os.environ:  # Spark would take whatever is python3 on the path
-            os.environ["PYSPARK_PYTHON"] = str(python_shim()) if is_local else sys.executable
-        if is_local:
-            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # it warns about host names otherwise
-        settings = TUNED | LOCAL if is_local else TUNED
-    for name, value in {**settings, **(conf or {})}.items():
-        builder = builder.config(name, value)
-    return builder.appName(app).getOrCreate()
+        return SparkSession.builder.remote(remote).config(map=dict(conf or {})).appName(app).getOrCreate()
+    ensure_java()
+    is_local = not master or master.startswith("local")
+    settings: dict[str, Any] = {**TUNED, **(LOCAL if is_local else {}), **(conf or {})}
+    builder = SparkSession.builder.master(master or "local[*]").config(map=settings)
+    with _python_of_workers(is_local):
+        return builder.appName(app).getOrCreate()
+
+
+@contextmanager
+def _python_of_workers(is_local: bool) -> Iterator[None]:
+    """Tell Spark, while it starts, which Python to run: it would take whatever is python3 on the path."""
+    if is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # it warns about host names otherwise
+    if "PYSPARK_PYTHON" in os.environ:
+        yield
+        return
+    os.environ["PYSPARK_PYTHON"] = str(python_shim()) if is_local else sys.executable
+    try:
+        yield
+    finally:
+        del os.environ["PYSPARK_PYTHON"]  # not for processes that may outlive this one

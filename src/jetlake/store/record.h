@@ -115,7 +115,7 @@ static inline uint32_t jl_sound_run_hinted(const unsigned char *data, uint64_t o
                                            uint32_t count_max, void *const *hints, uint32_t hint_size,
                                            uint32_t *places) {
     uint32_t count = 0;
-    jl_hash hash, next;
+    jl_hash hash = {0}, next;
     for (; count < count_max && jl_parse(data, offset, end, seed, 1, out); count++, out++) {
         if (out->flags & JL_NOT_MESSAGE || !out->subject_size || out->seq <= prev_seq || out->seq > seq_max ||
             out->seq - prev_seq > span_max)
