@@ -39,6 +39,10 @@ class CommitLoop:
         if not self._is_batch:
             self._schedule()
 
+    def is_idle(self) -> bool:
+        """Whether no thread is at work on a commit."""
+        return not self._running
+
     def begin_batch(self) -> None:
         """Work is about to be done that may ask for commits; `end_batch` follows."""
         self._is_batch = True

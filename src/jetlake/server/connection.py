@@ -92,6 +92,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 self._grow(self._own)
         self._server.commits.end_batch()
         self._server.flush()
+        self._server.vigil.begin()
 
     def _act(self, data: bytearray, end: int) -> None:
         client = self.client

@@ -38,6 +38,7 @@ from jetlake.server.observe.process import CpuMeter
 from jetlake.server.run_files import RunFiles
 from jetlake.server.system import SystemServices
 from jetlake.server.tls import make_context
+from jetlake.server.vigil import Vigil
 
 if TYPE_CHECKING:
     from jetlake.jetstream.service import JetStream
@@ -70,6 +71,7 @@ class Server:
         self.start_ns = self.config_load_ns = clock()
         self.loop: asyncio.AbstractEventLoop
         self.commits: CommitLoop
+        self.vigil: Vigil
         self.jetstream: JetStream | None = None
         self.monitor: Monitor | None = None
         self.listener = ClientListener(self)
@@ -115,6 +117,7 @@ class Server:
         self.loop = asyncio.get_running_loop()
         self.loop.set_exception_handler(self._loop_error)
         self.commits = CommitLoop(self.loop, self.flush)
+        self.vigil = Vigil(self.loop, self.commits.is_idle)
         start_lines.server(self)
         self.files.write_pid(self.options)
         if self.options.http_port:
