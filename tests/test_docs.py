@@ -34,6 +34,7 @@ def test_a_code_block_runs_and_prints_what_the_page_says(
     monkeypatch.chdir(tmp_path)
     if "jetlake.spark" in code:  # here, for one Spark session to serve them all
         pytest.importorskip("pyspark")
+        code = code.replace('"checkpoint"', repr(str(tmp_path / "checkpoint")))  # Java is where it was started
         exec(compile(code, name, "exec"), {"__name__": "__main__"})
         printed = capsys.readouterr().out
     else:
