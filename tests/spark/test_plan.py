@@ -99,6 +99,20 @@ def test_pieces_share_partitions_up_to_a_size() -> None:
     assert [[piece.end for piece in row] for row in partitions(pieces, 100)] == [[40, 40], [30], [200], [10]]
 
 
+def test_every_core_gets_a_share_that_is_worth_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    mib = 1024 * 1024
+
+    def counts(*sizes: int) -> list[int]:
+        pieces = [Piece("p", 0, 1, 1, 1, 0, size * mib, b"") for size in sizes]
+        return [len(row) for row in partitions(pieces)]
+
+    assert counts(*[2] * 90) == [45, 45]
+    assert counts(32, 32) == [1, 1]
+    assert counts(3, 3, 1) == [3]
+    assert counts(*[32] * 12) == [4, 4, 4]
+
+
 def test_the_set_of_messages_is_fixed_by_the_plan() -> None:
     stream = Stream()
     pieces = stream.pieces()

@@ -64,7 +64,7 @@ class Options:
     max_bytes_per_trigger: int | None = _option(None, "at most about so many bytes in a micro-batch")
     on_gap: str = _option("fail", "messages removed before they were read: fail or report")
     on_damage: str = _option("fail", "messages whose bytes are damaged: fail or report")
-    partition_size: int = _option(PARTITION_SIZE_DEFAULT, "about how many bytes one task reads, in a batch")
+    partition_size: int = _option(PARTITION_SIZE_DEFAULT, "about how many bytes one task reads at most, in a batch")
     partition_rows: int = _option(200_000, "how many sequences one task reads, in a micro-batch or from a server")
 
     key_file: str = _option("", "the key of an encrypted store: a file that every executor can read")

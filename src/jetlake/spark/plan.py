@@ -1,12 +1,13 @@
 """Which pieces of which blocks hold the messages that are wanted, and how they are shared out.
 
 Blocks are ruled out by what their sidecars say of sequences, times and subjects, before a byte of them is read; the
-decoder then filters exactly. A partition is about as large as the option `partitionSize` says: several small blocks,
-one block, or a part of one.
+decoder then filters exactly. A partition is what each core gets of all, but no larger than the option `partitionSize`
+says: several small blocks, one block, or a part of one.
 """
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -19,7 +20,8 @@ from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.subject_table import SubjectFilter
 from jetlake.store.view import StreamView
 
-PARTITION_SIZE_DEFAULT = 32 * 1024 * 1024
+PARTITION_SIZE_DEFAULT = 128 * 1024 * 1024
+SHARE_SIZE_MIN = 8 * 1024 * 1024  # to start a task takes as long as to read so much
 
 
 class Plan(NamedTuple):
@@ -44,16 +46,17 @@ def plan(view: StreamView, selection: Selection, size_max: int = PARTITION_SIZE_
 
 
 def partitions(pieces: list[Piece], size_max: int = PARTITION_SIZE_DEFAULT) -> list[list[Piece]]:
-    """Pieces in rows of at most about a size."""
+    """Pieces in rows of at most about a size, one for each core of this machine if they can be so large."""
+    share = max(sum(piece.end - piece.start for piece in pieces) // (os.cpu_count() or 1), SHARE_SIZE_MIN)
     rows: list[list[Piece]] = []
-    room = 0
+    row_size = 0
     for piece in pieces:
         size = piece.end - piece.start
-        if not rows or size > room:
+        if not rows or row_size + size > size_max or row_size + size // 2 > share:
             rows.append([])
-            room = size_max
+            row_size = 0
         rows[-1].append(piece)
-        room -= size
+        row_size += size
     return rows
 
 
