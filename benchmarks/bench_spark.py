@@ -29,7 +29,7 @@ from benchmarks._report import ROUNDS, Stopwatch, goal, heading, scratch, table
 from jetlake.store import FileOptions, FileStore
 
 CORES = 2
-SIZES = {128: 1_000_000, 1024: 200_000}
+SIZES = {128: 1_000_000, 1024: 1_000_000}
 SMOKE_SIZES = {128: 4_000, 1024: 1_000}
 NETWORK_COUNT, SMOKE_NETWORK_COUNT = 200_000, 2_000
 SUBJECTS = 1000

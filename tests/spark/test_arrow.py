@@ -223,3 +223,18 @@ def test_a_pool_gives_buffers_again_only_when_nobody_reads_them() -> None:
     assert second[0] is not first[0] and held.to_pylist() == [b"first"]
     del held
     assert fill(b"again")[0] is first[0]
+
+
+def test_what_goes_to_spark_is_what_is_filled() -> None:
+    data = b"".join(message(seq, headers=HEADERS if seq == 1 else b"") for seq in range(1, 101))
+    columns = column_buffers(ALL, 2**20)
+    found = arrow.decode(data, 0, len(data), SEED, 0, True, *Wanted.of(*EVERYTHING, SequenceSet()), columns)
+    batch = pa.RecordBatch.from_pydict(arrays(arrow.FIELDS, columns, found))
+    assert batch.num_rows == 100
+    assert batch.serialize().size < 3 * len(data)
+
+
+def test_a_thread_keeps_its_pool_for_the_same_columns() -> None:
+    pool = ColumnPool.of(["seq", "payload"])
+    assert ColumnPool.of(["payload", "seq"]) is pool
+    assert ColumnPool.of(["seq"]).mask == _arrow_py.SEQ

@@ -110,7 +110,7 @@ def test_every_core_gets_a_share_that_is_worth_a_task(monkeypatch: pytest.Monkey
     assert counts(*[2] * 90) == [45, 45]
     assert counts(32, 32) == [1, 1]
     assert counts(3, 3, 1) == [3]
-    assert counts(*[32] * 12) == [4, 4, 4]
+    assert counts(*[32] * 12) == [3, 3, 3, 3]
 
 
 def test_the_set_of_messages_is_fixed_by_the_plan() -> None:

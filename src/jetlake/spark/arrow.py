@@ -11,6 +11,7 @@ Text in Arrow must be UTF-8. In a subject, header name or header value that is n
 
 from __future__ import annotations
 
+import threading
 from array import array
 from collections.abc import Iterable
 from sys import getrefcount
@@ -63,6 +64,7 @@ _HEADER_LINE_SIZE_MIN = 3  # a colon and CRLF
 _SLACK = 16  # texts are copied in steps of that size
 ROWS_MAX = 1 << 16
 _POOL_MAX = 4
+_last = threading.local()
 
 
 class Wanted(NamedTuple):
@@ -120,6 +122,15 @@ class ColumnPool:
         self.mask = mask
         self._all: list[tuple[int, Columns]] = []
 
+    @classmethod
+    def of(cls, names: Iterable[str]) -> ColumnPool:
+        """The pool of this thread for columns of these names; a thread keeps the last one from task to task."""
+        mask = sum(FIELDS[name][0] for name in names)
+        pool: ColumnPool | None = getattr(_last, "pool", None)
+        if pool is None or pool.mask != mask:
+            pool = _last.pool = cls(mask)
+        return pool
+
     def take(self, body_size: int) -> Columns:
         """Room for the messages of so many bytes of records."""
         for size, columns in self._all:
@@ -174,5 +185,11 @@ def _headers(columns: Columns, found: Filled, kind: pa.DataType) -> pa.Array:
 def _from_buffers(
     kind: pa.DataType, count: int, *buffers: bytearray, children: list[pa.Array] | None = None
 ) -> pa.Array:
-    views = [None, *map(pa.py_buffer, buffers)]
-    return pa.Array.from_buffers(kind, count, views, null_count=0, children=children)
+    """An array over the filled part of some buffers: inside a nested column, Arrow would send all of them."""
+    views = [pa.py_buffer(buffer) for buffer in buffers]
+    if buffers and not pa.types.is_primitive(kind):
+        end = 4 * count
+        views[0] = views[0].slice(0, end + 4)
+        if len(views) == 2:
+            views[1] = views[1].slice(0, int.from_bytes(buffers[0][end : end + 4], "little"))
+    return pa.Array.from_buffers(kind, count, [None, *views], null_count=0, children=children)

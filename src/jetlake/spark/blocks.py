@@ -95,7 +95,7 @@ class PieceReader:
         self._headers_type = headers_type
         self._selection, self._losses, self._keys, self._files = selection, losses, keys, files
         self._scratch = bytearray(WINDOW_SIZE)
-        self._pool = ColumnPool(sum(FIELDS[name][0] for name in self._names))
+        self._pool = ColumnPool.of(self._names)
 
     def read(self, piece: Piece) -> Iterator[tuple[int, dict[str, pa.Array]]]:
         """Batches of the piece's messages: how many rows, and their columns."""

@@ -1,8 +1,8 @@
 """Which pieces of which blocks hold the messages that are wanted, and how they are shared out.
 
 Blocks are ruled out by what their sidecars say of sequences, times and subjects, before a byte of them is read; the
-decoder then filters exactly. A partition is what each core gets of all, but no larger than the option `partitionSize`
-says: several small blocks, one block, or a part of one.
+decoder then filters exactly. All cores get equally many partitions, none larger than the option `partitionSize` says:
+several small blocks, one block, or a part of one.
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ def plan(view: StreamView, selection: Selection, size_max: int = PARTITION_SIZE_
 
 def partitions(pieces: list[Piece], size_max: int = PARTITION_SIZE_DEFAULT) -> list[list[Piece]]:
     """Pieces in rows of at most about a size, one for each core of this machine if they can be so large."""
-    share = max(sum(piece.end - piece.start for piece in pieces) // (os.cpu_count() or 1), SHARE_SIZE_MIN)
+    size_all, cores = sum(piece.end - piece.start for piece in pieces), os.cpu_count() or 1
+    turns = -(-size_all // (size_max * cores)) or 1  # of each core, all of them equally long
+    share = max(size_all // (turns * cores), SHARE_SIZE_MIN)
     rows: list[list[Piece]] = []
     row_size = 0
     for piece in pieces:

@@ -25,6 +25,7 @@ from jetlake.spark.options import Options, split_list
 from jetlake.spark.publisher import Publisher
 from jetlake.spark.server_ledger import ServerEntry, ServerLedger
 from jetlake.spark.store_writer import batch_of_query
+from jetlake.spark.worker import settle
 
 _STREAM_NOT_FOUND = 10059
 _ATTEMPTS_MAX = 100
@@ -52,6 +53,7 @@ class ServerWriter:
 
     def publish(self, iterator: Iterator[pa.RecordBatch], writer: str, batch: int) -> Published:
         """A task's work: every row that is not in the stream yet."""
+        settle()
         context = TaskContext.get()
         assert context is not None
         task = context.partitionId()

@@ -90,7 +90,9 @@ def read_partition(options: Options, schema: StructType, partition: InputPartiti
     """The messages of a partition; Spark makes up an empty one where there is nothing to read."""
     from jetlake.spark.origin import StreamPartition, open_origin
     from jetlake.spark.schema import RowBuilder
+    from jetlake.spark.worker import settle
 
+    settle()
     if isinstance(partition, StreamPartition):
         origin = open_origin(options)
         try:

@@ -45,6 +45,7 @@ from jetlake.spark.locate import ACCOUNT_DEFAULT, ROOT_NAME
 from jetlake.spark.options import Options, split_list
 from jetlake.spark.rows import operations
 from jetlake.spark.staging import BlockStager, Numbered, StagedBlock, bodies, number
+from jetlake.spark.worker import settle
 from jetlake.store import FileOptions, FileStore
 from jetlake.store.checkpoint import Checkpoint, write_checkpoint
 from jetlake.store.files import OS_FILES
@@ -117,6 +118,7 @@ class StoreWriter:
 
     def stage(self, iterator: Iterator[pa.RecordBatch], writer: str, batch: int) -> Staged:
         """A task's work: its rows in blocks of a directory of its own."""
+        settle()
         context = TaskContext.get()
         assert context is not None
         directory = f"{self._target.draft(writer)}/{self._run}/{context.partitionId()}-{context.taskAttemptId()}"

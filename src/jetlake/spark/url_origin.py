@@ -199,7 +199,7 @@ class Pull:
         self._origin, self._stream, self._start, self._selection = origin, stream, start, selection
         self._names, self._more = [name for name in names if name in FIELDS], more
         self._batch = min(count_max or _BATCH, _BATCH)
-        self._pool = ColumnPool(sum(FIELDS[name][0] for name in self._names))
+        self._pool = ColumnPool.of(self._names)
         self._last_seq = 0  # of the messages handed over
 
     def batches(self) -> Iterator[tuple[int, dict[str, pa.Array]]]:

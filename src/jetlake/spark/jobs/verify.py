@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 
 from jetlake.errors import StoreError
 from jetlake.spark.options import Options, parse_options
+from jetlake.spark.worker import settle
 from jetlake.store.block_scan import read_body, scan_block, uncount_gone
 from jetlake.store.check import find_streams
 from jetlake.store.check_block import (
@@ -92,6 +93,7 @@ def _check_blocks(spark: SparkSession, blocks: list[tuple[str, str]], settings: 
 
 def check_block(directory: str, name: str, is_last: bool, settings: Options) -> dict[str, Any]:
     """Check one block by itself."""
+    settle()
     path = f"{directory}/{name}"
     header, problems = check_header(OS_FILES, path)
     found: dict[str, Any] = {"directory": directory, "path": path, "records": 0, "file_size": OS_FILES.size(path)}
