@@ -33,6 +33,7 @@ SIZES = {128: 1_000_000, 1024: 1_000_000}
 SMOKE_SIZES = {128: 4_000, 1024: 1_000}
 NETWORK_COUNT, SMOKE_NETWORK_COUNT = 200_000, 2_000
 SUBJECTS = 1000
+WARM_UPS = 4
 
 
 def main(smoke: bool = False) -> None:
@@ -92,8 +93,9 @@ class Bench:
         self.rows.append([work, ours, other, f"{ratio:.2f}", goal(ratio, bound, at_most=at_most)])
 
     def pairs(self, ours: Callable[[], object], other: Callable[[], object]) -> tuple[float, float]:
-        """The median seconds of two actions, run in turn after one of each to warm up."""
-        ours(), other()
+        """The median seconds of two actions, run in turn once the JVM has compiled them both."""
+        for _ in range(WARM_UPS if self.rounds > 1 else 1):
+            ours(), other()
         times = [(timed(ours), timed(other)) for _ in range(self.rounds)]
         return statistics.median(t[0] for t in times), statistics.median(t[1] for t in times)
 

@@ -86,6 +86,9 @@ def test_stats_count_by_subject_and_time(run: Run, root: Path) -> None:
     assert [bar["messages"] for bar in found["times"]] == [60, 60, 60, 60, 60]
     text = run("stats", root, "-s", "ORDERS", "--where", "seq <= 90", "--bucket", "1m")
     assert "orders" in text and "2026-03-01 00:00 ████" in text and text.rstrip().endswith("30")
+    orders(stream_in(root, "EVENTS"), 20).stop()
+    text = run("stats", root, "-s", "ORDERS,EVENTS", "--where", "seq <= 20", "--bucket", "10s")
+    assert "EVENTS 2026-03-01 00:00:10 ████" in text and "ORDERS 2026-03-01 00:00:10 ████" in text
 
 
 def test_bars_are_as_long_as_their_numbers() -> None:

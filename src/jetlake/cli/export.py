@@ -7,33 +7,24 @@ from typing import Annotated
 import msgspec
 import typer
 
-from jetlake.cli.spark_job import (
-    Account,
-    Master,
-    More,
-    Remote,
-    Source,
-    Stream,
-    Tokens,
-    job_options,
-    spark_session,
-)
+from jetlake.cli import spark_job as job
+from jetlake.cli.spark_job import job_options, spark_session
 from jetlake.cli.terminal import AsJson
 
 
 def export(
-    source: Source,
+    source: job.Source,
     target: Annotated[str, typer.Argument(metavar="TARGET", help="A directory for the files.")],
-    stream: Stream = "",
-    account: Account = "",
-    tokens: Tokens = "",
+    stream: job.Stream = "",
+    account: job.Account = "",
+    tokens: job.Tokens = "",
     format: Annotated[str, typer.Option(help="parquet, csv, json or delta.")] = "parquet",
     partition_by: Annotated[
         str, typer.Option(help="Columns that make directories: tokens of the subject, and date.")
     ] = "date",
-    option: More = None,
-    master: Master = "",
-    remote: Remote = "",
+    option: job.More = None,
+    master: job.Master = "",
+    remote: job.Remote = "",
     as_json: AsJson = False,
 ) -> None:
     """Write messages to files; a second export to the same place adds only what is new."""

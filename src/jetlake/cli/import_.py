@@ -7,20 +7,21 @@ from typing import Annotated
 import msgspec
 import typer
 
-from jetlake.cli.spark_job import Account, Master, More, Remote, Stream, job_options, spark_session
+from jetlake.cli import spark_job as job
+from jetlake.cli.spark_job import job_options, spark_session
 from jetlake.cli.terminal import AsJson
 
 
 def import_files(
     files: Annotated[str, typer.Argument(metavar="FILES", help="A file, a directory or a pattern.")],
     target: Annotated[str, typer.Argument(metavar="TARGET", help="A store directory, or nats://host:port.")],
-    stream: Stream = "",
-    account: Account = "",
+    stream: job.Stream = "",
+    account: job.Account = "",
     subject: Annotated[str, typer.Option(help="Subjects from columns: orders.{region}.{id}")] = "",
     format: Annotated[str, typer.Option(help="parquet, jsonl or csv; the files' ending when not given.")] = "",
-    option: More = None,
-    master: Master = "",
-    remote: Remote = "",
+    option: job.More = None,
+    master: job.Master = "",
+    remote: job.Remote = "",
     as_json: AsJson = False,
 ) -> None:
     """Append the rows of files to a stream; one that is not there is made."""

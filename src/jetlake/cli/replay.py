@@ -7,25 +7,26 @@ from typing import Annotated
 import msgspec
 import typer
 
-from jetlake.cli.spark_job import Account, Master, More, Remote, Source, Stream, Where, job_options, spark_session
+from jetlake.cli import spark_job as job
+from jetlake.cli.spark_job import job_options, spark_session
 from jetlake.cli.terminal import AsJson
 
 
 def replay(
-    source: Source,
+    source: job.Source,
     target: Annotated[str, typer.Argument(metavar="TARGET", help="A store directory, or nats://host:port.")],
-    stream: Stream = "",
+    stream: job.Stream = "",
     into: Annotated[str, typer.Option("--into", help="The stream to write to.")] = "",
     to: Annotated[str, typer.Option("--to", help="The new subject; {subject} is the old one.")] = "replay.{subject}",
-    account: Account = "",
-    where: Where = "",
+    account: job.Account = "",
+    where: job.Where = "",
     rate: Annotated[float, typer.Option(help="Messages a second, into a live server; 0 for no limit.")] = 0,
-    option: More = None,
+    option: job.More = None,
     target_option: Annotated[
         list[str] | None, typer.Option("--target-option", metavar="NAME=VALUE", help="An option for the target.")
     ] = None,
-    master: Master = "",
-    remote: Remote = "",
+    master: job.Master = "",
+    remote: job.Remote = "",
     as_json: AsJson = False,
 ) -> None:
     """Publish the messages of a stream again, in order, under other subjects."""

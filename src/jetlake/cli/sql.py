@@ -6,30 +6,20 @@ from typing import Annotated
 
 import typer
 
-from jetlake.cli.spark_job import (
-    Account,
-    Master,
-    More,
-    Remote,
-    Source,
-    Stream,
-    Tokens,
-    job_options,
-    show,
-    spark_session,
-)
+from jetlake.cli import spark_job as job
+from jetlake.cli.spark_job import job_options, show, spark_session
 from jetlake.cli.terminal import AsJson
 
 
 def sql(
-    source: Source,
+    source: job.Source,
     query: Annotated[str, typer.Argument(metavar="QUERY", help="SQL, with the streams' names as tables.")],
-    stream: Stream = "",
-    account: Account = "",
-    tokens: Tokens = "",
-    option: More = None,
-    master: Master = "",
-    remote: Remote = "",
+    stream: job.Stream = "",
+    account: job.Account = "",
+    tokens: job.Tokens = "",
+    option: job.More = None,
+    master: job.Master = "",
+    remote: job.Remote = "",
     as_json: AsJson = False,
 ) -> None:
     """Answer a query: jetlake sql /data "select subject, count(*) from ORDERS group by 1" """

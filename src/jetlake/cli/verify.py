@@ -5,8 +5,9 @@ It ends with 0 when all is well, with 1 when something is damaged, and with 2 wh
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -27,6 +28,9 @@ from jetlake.errors import BadRequest, StoreError
 from jetlake.store.check import Report, check_store, find_streams
 from jetlake.store.files import OS_FILES
 from jetlake.store.format import parse_block_name
+
+if TYPE_CHECKING:
+    from jetlake.spark.jobs.verify import Verified
 
 
 def verify(
@@ -88,21 +92,13 @@ def _print(results: dict[str, Report | str]) -> None:
 
 def _document(results: dict[str, Report | str]) -> dict[str, Any]:
     streams = [
-        {"directory": stream, "ok": False, "error": result} if isinstance(result, str) else _stream(result)
+        {"directory": stream, "ok": False, "error": result} if isinstance(result, str) else stream_document(result)
         for stream, result in results.items()
     ]
     return {"ok": _exit_code(results) == EXIT_OK, "streams": streams}
 
 
-def _stream(report: Report) -> dict[str, Any]:
-    return {
-        "directory": report.directory,
-        "ok": report.ok,
-        "blocks": report.blocks,
-        "records": report.records,
-        "messages": report.messages,
-        "bytes": report.bytes,
-        "file_size": report.file_size,
-        "lost": list(report.lost.ranges()),
-        "problems": report.problems,
-    }
+def stream_document(report: Report | Verified) -> dict[str, Any]:
+    """What a check found of one stream, as JSON has it: the fields of its report, and whether all is well."""
+    found = {field.name: getattr(report, field.name) for field in fields(report)}
+    return {"directory": report.directory, "ok": report.ok} | found | {"lost": list(report.lost.ranges())}

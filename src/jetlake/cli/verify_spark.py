@@ -5,21 +5,23 @@ It ends as `jetlake verify` does: with 0 when all is well, with 1 when something
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
 
-from jetlake.cli.spark_job import Master, Remote, spark_session
+from jetlake.cli import spark_job as job
+from jetlake.cli.spark_job import spark_session
 from jetlake.cli.terminal import EXIT_DAMAGE, EXIT_OK, AsJson, fail
+from jetlake.cli.verify import stream_document
 from jetlake.store.check import show_ranges
 
 
 def verify_spark(
     directory: Annotated[str, typer.Argument(metavar="DIR", help="A stream's directory, or one above several.")],
     key_file: Annotated[str, typer.Option(help="The key of an encrypted store.")] = "",
-    master: Master = "",
-    remote: Remote = "",
+    master: job.Master = "",
+    remote: job.Remote = "",
     as_json: AsJson = False,
 ) -> None:
     """Check every record and index of the streams in a directory, many blocks at a time; nothing is changed."""
@@ -33,7 +35,7 @@ def verify_spark(
         if not reports:
             fail(f"{directory}: no stream is stored here")
         if as_json:
-            typer.echo(msgspec.json.encode([_document(report) for report in reports]))
+            typer.echo(msgspec.json.encode([stream_document(report) for report in reports]))
         for report in reports if not as_json else ():
             typer.echo(
                 f"{report.directory}: {'ok' if report.ok else 'DAMAGED'}: {report.messages:,} messages, "
@@ -45,17 +47,3 @@ def verify_spark(
                 typer.echo(f"  note: {text}")
         is_ok = all(report.ok for report in reports)
     raise typer.Exit(EXIT_OK if is_ok else EXIT_DAMAGE)
-
-
-def _document(report: Any) -> dict[str, Any]:
-    return {
-        "directory": report.directory,
-        "ok": report.ok,
-        "blocks": report.blocks,
-        "records": report.records,
-        "messages": report.messages,
-        "file_size": report.file_size,
-        "lost": list(report.lost.ranges()),
-        "damage": report.damage,
-        "notes": report.notes,
-    }

@@ -161,6 +161,12 @@ def scan(data, Py_ssize_t start, Py_ssize_t end, uint64_t seed, uint64_t prev_se
                     continue
                 places[0] = hint_place(base + parts.subject_start, parts.subject_size)
                 run_count = 1
+            if count == 0:
+                first_seq = run[0].seq
+            if seq_out == NULL and run[run_count - 1].seq != first_seq + <uint64_t>count + run_count - 1:
+                with gil:
+                    seqs = _first_seqs(first_seq, count, room)
+                seq_out = <uint64_t*>seqs.data.as_voidptr
             for i in range(run_count):
                 subject = base + run[i].subject_start
                 entry = hints[places[i]]
@@ -172,12 +178,6 @@ def scan(data, Py_ssize_t start, Py_ssize_t end, uint64_t seed, uint64_t prev_se
                 table.live_count += entry_add(entry, run[i].seq)
                 offset_out[count] = <uint32_t>offset
                 id_out[count] = entry.slot
-                if count == 0:
-                    first_seq = run[i].seq
-                elif seq_out == NULL and run[i].seq != first_seq + <uint64_t>count:
-                    with gil:
-                        seqs = _first_seqs(first_seq, count, room)
-                    seq_out = <uint64_t*>seqs.data.as_voidptr
                 if seq_out != NULL:
                     seq_out[count] = run[i].seq
                 count += 1
