@@ -15,6 +15,7 @@ from jetlake.store import (
     FileOptions,
     FileStore,
     KeySource,
+    StoredMsg,
     StreamLimits,
 )
 from jetlake.testing.clock import FakeClock
@@ -55,6 +56,7 @@ class Life:
     limits: StreamLimits = field(default_factory=StreamLimits)
     before: Model = field(default_factory=lambda: Model(30, 4))
     after: Model = field(default_factory=lambda: Model(30, 4))
+    passing: dict[int, StoredMsg] = field(default_factory=dict)  # of the step's batch, also what a limit takes at once
 
     def open(self) -> FileStore:
         self.store = ThriftyStore("s", self.limits, self.options, files=self.files, clock=self.clock)
@@ -64,7 +66,7 @@ class Life:
         """The whole script; raises what the file system raises."""
         self.open()
         for step in self.script():
-            self.after = copy.deepcopy(self.before)
+            self.after, self.passing = copy.deepcopy(self.before), {}
             step(self)
             self.before = self.after
 
@@ -80,8 +82,10 @@ class Life:
         self.clock.advance(ns=10)
         ops, data = array("I"), bytearray()
         for number in range(count):
-            append_op(ops, data, b"batch.%d" % (number % 3), b"p" * number)
-            self.after.store(self.after.last + 1, f"batch.{number % 3}", b"p" * number, b"", self.clock())
+            subject, payload, seq = f"batch.{number % 3}", b"p" * number, self.after.last + 1
+            append_op(ops, data, subject.encode(), payload)
+            self.after.store(seq, subject, payload, b"", self.clock())
+            self.passing[seq] = StoredMsg(seq, subject, b"", payload, self.clock())
         self.store.append_batch(data, ops)
 
     def update(self, limits: StreamLimits) -> None:

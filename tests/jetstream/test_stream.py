@@ -68,12 +68,20 @@ class Bench:
                 text += b"PUB s.x in.%d %d\r\n%s\r\n" % (number, len(payload), payload)
         self.client.say(text)
 
+    def ask(self, subject: str, payload: bytes = b"") -> list[dict[str, Any]]:
+        """Send a request; what comes back before anything is committed."""
+        return _bodies(self.client.say(b"PUB %s in.r %d\r\n%s\r\n" % (subject.encode(), len(payload), payload)))
+
     def acks(self) -> list[dict[str, Any]]:
         """What came back since the last time."""
-        return [json.loads(line) for line in self.client.heard().split(b"\r\n") if line.startswith(b"{")]
+        return _bodies(self.client.heard())
 
     def seqs(self) -> list[int]:
         return [ack["seq"] for ack in self.acks()]
+
+
+def _bodies(heard: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in heard.split(b"\r\n") if line.startswith(b"{")]
 
 
 @pytest.fixture
@@ -121,6 +129,48 @@ def test_a_full_disk_has_an_error_of_its_own(bench: Bench) -> None:
     bench.host.fails = OSError(errno.ENOSPC, "full")
     bench.host.settle()
     assert [ack["error"]["err_code"] for ack in bench.acks()] == [10023]
+
+
+REQUESTS = {
+    "STREAM.PURGE.S": (b"", 10110),
+    "STREAM.MSG.DELETE.S": (b'{"seq":1,"no_erase":true}', 10057),
+    "STREAM.UPDATE.S": (b'{"name":"S","subjects":["s.>"],"max_msgs":9}', 10069),
+    "STREAM.CREATE.T": (b'{"name":"T","subjects":["t"]}', 10049),
+}
+
+
+@pytest.mark.parametrize("is_running", [False, True], ids=["before-the-commit", "while-it-runs"])
+@pytest.mark.parametrize("request_name", REQUESTS)
+def test_a_request_whose_commit_fails_is_answered_with_an_error(
+    bench: Bench, request_name: str, is_running: bool
+) -> None:
+    bench.create()
+    bench.publish(b"a", b"b")
+    bench.host.settle()
+    bench.acks()
+    bench.ask(f"$JS.API.{request_name}", REQUESTS[request_name][0])
+    bench.host.fails = OSError(errno.EIO, "no luck")
+    stream = bench.service.accounts["$G"].streams[request_name[-1]]
+    if is_running:
+        stream.prepare_commit()
+        stream.fail_commit(bench.host.fails)
+    bench.host.settle()
+    (answer,) = bench.acks()
+    assert (answer["error"]["code"], answer["error"]["err_code"]) == (500, REQUESTS[request_name][1])
+    assert "no luck" in answer["error"]["description"]
+
+
+def test_what_was_asked_before_a_stream_is_deleted_is_answered_before(bench: Bench) -> None:
+    bench.create()
+    bench.publish(b"a")
+    assert bench.ask("$JS.API.STREAM.PURGE.S") == []
+    answers = bench.ask("$JS.API.STREAM.DELETE.S")
+    assert [answer.get("type", "")[25:] for answer in answers] == [
+        "",
+        "stream_purge_response",
+        "stream_delete_response",
+    ]
+    assert answers[0]["seq"] == 1 and answers[1]["purged"] == 1 and answers[2]["success"]
 
 
 def test_a_stream_goes_on_when_its_files_can_be_read_again(bench: Bench) -> None:

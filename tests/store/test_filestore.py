@@ -44,6 +44,24 @@ def test_an_append_is_on_disk_when_it_returns() -> None:
     assert open_store(files.after_cut()).load(1).payload == b"kept"
 
 
+def test_a_new_store_syncs_everything_once() -> None:
+    files = MemFiles()
+    open_store(files)
+    assert [op for op in files.ops if op.startswith(("make", "sync"))] == [
+        "make_dirs s",
+        "sync s/000001.blk",
+        "sync_dir s",
+    ]
+
+
+def test_a_directory_that_a_crash_left_behind_is_made_durable() -> None:
+    files = MemFiles()
+    files.make_dirs("s")
+    open_store(files)
+    syncs = [op for op in files.ops if op.startswith("sync")]
+    assert len(syncs) == 3 and syncs[0].startswith("sync_dir") and syncs[0] != "sync_dir s"
+
+
 def test_a_small_sync_finds_its_room_reserved_and_a_block_is_left_without_it() -> None:
     files = MemFiles()
     store = open_store(files, FileOptions(block_size_max=4000))
@@ -582,6 +600,8 @@ def test_hot_blocks_take_eight_bytes_a_message_and_cold_ones_none() -> None:
     for block in sealed:
         assert block.index is not None
         assert block.index.size_bytes == 8 * block.index.count
+    store.commit()
+    assert all(block.index is None for block in sealed), "they are cold once they are written"
     store.stop()
     again = open_store(files)
     assert all(block.index is None for block in again.catalog.blocks[:-1])

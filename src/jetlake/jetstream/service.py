@@ -31,6 +31,7 @@ from jetlake.store.files import OS_FILES, Files, Lock
 _PROGRESS_NS = 2 * SECOND_NS
 _DAMAGE_LINES_MAX = 10
 _API = b"$JS.API.>"
+_OWN_API = b"$JETLAKE.API.>"
 
 
 class JetStream:
@@ -74,6 +75,7 @@ class JetStream:
     def _subscribe(self, account: Account) -> Api:
         api = self._apis[account.name] = Api(account, None, self.host)
         account.subscribe(_API, api.handle)
+        account.subscribe(_OWN_API, api.handle_own)
         domain = self.host.options.jetstream.domain.encode()
         if domain:
             prefix = b"$JS.%s.API." % domain

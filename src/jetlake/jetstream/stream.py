@@ -37,6 +37,7 @@ from jetlake.jetstream.republish import Republisher
 from jetlake.jetstream.stream_config import Retention, Storage, StreamConfig, file_options, limits
 from jetlake.ops import OP_WORDS
 from jetlake.store import FileStore, MemStore
+from jetlake.store.compaction import Compaction
 from jetlake.subjects import decode_subject, encode_subject
 from jetlake.wire.headers import header_value
 
@@ -47,6 +48,9 @@ if TYPE_CHECKING:
 UNCOMMITTED_SIZE_MAX = 32 * 1024 * 1024  # received and not committed; publishers are held beyond
 EXPIRY_STEP_NS = 50_000_000  # messages that are due together leave together
 REOPEN_S = 2
+
+
+Failed = Callable[[ApiError], None]
 
 
 class Acks(NamedTuple):
@@ -63,7 +67,22 @@ class Ack(NamedTuple):
     body: bytes
 
 
-Answer = Acks | Ack | Callable[[], None]
+class Waiting(NamedTuple):
+    """Somebody who waits for what was done to be durable; one of the two is called."""
+
+    done: Callable[[], None]
+    failed: Failed
+
+
+class Compacted(NamedTuple):
+    """What compaction did to a stream's files."""
+
+    blocks: int  # written anew
+    size_before: int
+    size_after: int
+
+
+Answer = Acks | Ack | Waiting
 Store = FileStore | MemStore
 
 
@@ -90,7 +109,7 @@ class Stream:
         self._expiry: Timer | None = None
         self._sync: Timer | None = None
         self._expiry_ns = 0
-        self._is_closed = False
+        self._is_open = self._is_closed = False
         self._use(config)
         self._schedule_expiry()
 
@@ -316,9 +335,9 @@ class Stream:
             self.host.commit_soon(self)
             self._schedule_expiry()
 
-    def when_durable(self, callback: Callable[[], None]) -> None:
-        """Call back once everything done so far is as durable as configured."""
-        self._answers.append(callback)
+    def when_durable(self, done: Callable[[], None], failed: Failed = lambda error: None) -> None:
+        """Call back once everything done so far is as durable as configured, or `failed` if it can not be."""
+        self._answers.append(Waiting(done, failed))
         self._changed()
         if self._is_closed:
             self._answer_all()
@@ -362,7 +381,7 @@ class Stream:
         if commit is not None:
             assert isinstance(self.store, FileStore)
             self.store.complete_commit(commit)
-            if self.store.has_more:
+            if self.store.has_more and self._is_open:  # who waits for the end waits for no rewriting
                 self._changed()
         answers, self._committing = self._committing or [], None
         self._send(answers)
@@ -380,13 +399,15 @@ class Stream:
         for answer in answers:
             if isinstance(answer, Acks):
                 self._send([Acks(answer.client, refused_acks(answer.frames, refusal))])
-            elif isinstance(answer, Ack):  # who waits for something else has to ask again
+            elif isinstance(answer, Ack):
                 self._send([Ack(answer.reply, refusal)])
+            else:
+                answer.failed(self._refusal())
         self._after_commit()
         self.host.call_at(self.host.clock() + REOPEN_S * SECOND_NS, self._reopen)
 
     def _refusal(self) -> ApiError:
-        """Why a message is not stored."""
+        """Why nothing is stored."""
         if isinstance(self.problem, OSError) and self.problem.errno in (errno.ENOSPC, errno.EDQUOT):
             return errors.INSUFFICIENT_RESOURCES()
         return errors.STREAM_STORE_FAILED(str(self.problem or "stream is stopped"))
@@ -423,7 +444,7 @@ class Stream:
             elif isinstance(answer, Ack):
                 self.account.send(answer.reply, answer.body)
             else:
-                answer()
+                answer.done()
 
     def _reopen(self) -> None:
         """Read the files anew after a failure."""
@@ -456,17 +477,11 @@ class Stream:
         self._changed()
         return purged
 
-    def remove(self, seq: int) -> bool:
-        """Remove a message that consumers are done with; False when there is none."""
-        if self.problem is not None or self._is_closed or not self.store.remove(seq):
-            return False
-        self._changed()
-        return True
-
-    def delete_message(
-        self, seq: int, *, erase: bool, done: Callable[[bool], None], failed: Callable[[ApiError], None]
-    ) -> None:
+    def delete_message(self, seq: int, *, erase: bool, done: Callable[[bool], None], failed: Failed) -> None:
         """Remove one message, with its bytes if told so; `done` is told whether there was one, when that is durable."""
+
+        def fail(error: ApiError) -> None:
+            failed(errors.STREAM_MSG_DELETE_FAILED(error.description))
 
         def delete() -> None:
             try:
@@ -477,12 +492,35 @@ class Stream:
             if removed:
                 for consumer in list(self.consumers.values()):
                     consumer.removed(seq)
-            self.when_durable(lambda: done(removed))
+            self.when_durable(lambda: done(removed), fail)
 
         if erase:
             self.when_idle(delete)
         else:
             delete()
+
+    def compact(self, dead_part_max: float, done: Callable[[Compacted], None], failed: Failed) -> None:
+        """Write blocks anew of which more than a part is dead, one by each commit; `done` when all of them are."""
+
+        def begin() -> None:
+            store = self.store
+            if isinstance(store, MemStore):
+                size = store.utilisation()[0]
+                done(Compacted(0, size, size))
+            elif self.problem is not None:
+                failed(self._refusal())
+            else:
+                proceed(Compaction(store, dead_part_max))
+
+        def proceed(compaction: Compaction) -> None:
+            if compaction.is_done:
+                done(Compacted(compaction.block_count, compaction.size_before, compaction.size_after))
+            elif not self._is_open:
+                failed(self._refusal())
+            else:
+                self.when_durable(lambda: proceed(compaction), failed)
+
+        self.when_idle(begin)
 
     def update(self, config: StreamConfig) -> None:
         """Take another configuration. The account has checked it and keeps it."""
@@ -534,10 +572,12 @@ class Stream:
 
     def open(self) -> None:
         """Take messages from now on."""
+        self._is_open = True
         self.account.add_capture(self)
 
     def close(self) -> None:
         """Take no more messages. What was taken has to be committed before `stop`."""
+        self._is_open = False
         self.account.remove_capture(self)
 
     def _end(self) -> None:
@@ -557,8 +597,8 @@ class Stream:
     def delete(self) -> None:
         """Remove all messages and files. No commit may be running."""
         self._end()
+        self._answer_all()  # what was asked before is done, and gone with the rest
         self.store.delete()
-        self._answers.clear()
 
 
 def refused_acks(frames: bytes, body: bytes) -> bytes:

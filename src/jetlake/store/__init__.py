@@ -13,7 +13,8 @@ from jetlake.store.api import (
     StreamStore,
 )
 from jetlake.store.envelope import Cipher, Compression, KeySource
-from jetlake.store.filestore import FileOptions, FileStore
+from jetlake.store.file_options import FileOptions
+from jetlake.store.filestore import FileStore
 from jetlake.store.format import NEVER_NS
 from jetlake.store.memstore import MemStore
 

@@ -104,6 +104,11 @@ class Catalog:
                 if other.id == block_id:
                     other.index = None
 
+    def let_go(self, block: MsgBlock) -> None:
+        """A block was sealed and its sidecar written: whoever needs its index will load it."""
+        block.index = None
+        self.forget(block)
+
     def forget(self, block: MsgBlock) -> None:
         """A block is no longer part of the stream, or its index no longer true."""
         self._loaded_size -= self._loaded.pop(block.id, 0)

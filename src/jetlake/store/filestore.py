@@ -16,23 +16,24 @@ import os
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Iterable
 from types import TracebackType
-from typing import Literal, Self
+from typing import Self
 
 from jetlake.clock import SECOND_NS, Clock, system_clock
-from jetlake.errors import BadRequest, StoreFrozen
+from jetlake.errors import StoreFrozen
+from jetlake.store import maintenance
 from jetlake.store.api import StreamLimits
 from jetlake.store.block import BlockIndex, MsgBlock
 from jetlake.store.block_file import BlockFile, envelope_of, frame_cuts
 from jetlake.store.catalog import Catalog
 from jetlake.store.checkpoint import Checkpoint, write_checkpoint
 from jetlake.store.commit import SMALL_SIZE_MAX, BlockWrite, Commit, remove_block
+from jetlake.store.compaction import dead_part
 from jetlake.store.engine import BlockStore
-from jetlake.store.envelope import Cipher, Compression, KeySource, block_key, key_check
+from jetlake.store.envelope import Cipher, block_key, key_check
 from jetlake.store.expiry import Expiry
+from jetlake.store.file_options import FileOptions
 from jetlake.store.files import OS_FILES, Files
 from jetlake.store.format import CHECKPOINT_NAME, FLOOR, LOCK_NAME, SALT_SIZE, TOMBSTONE, BlockHeader, block_name
 from jetlake.store.legacy import migrate
@@ -40,35 +41,15 @@ from jetlake.store.queries import Queries
 from jetlake.store.record import Record, encode
 from jetlake.store.recover import load_index, outward_groups, rebuild_sidecar, recover
 from jetlake.store.removal import ERASE, LOST, REMOVED, RemovalGroup, decode_group
-from jetlake.store.rewrite import Rewrite, erase_bytes, rewrite_block
+from jetlake.store.rewrite import Rewrite
 from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.sidecar import Seal, seal
 
-BLOCK_SIZE_DEFAULT = 32 * 1024 * 1024
 _OPEN_FILES_MAX = 64
 # A sealed block is rewritten without its dead messages when more than this part of it is dead.
 _DEAD_PART_MAX = 0.5
 # A sealed block whose frames are smaller than this on average is rewritten in larger ones.
 _FRAME_SIZE_MIN = 16 * 1024
-
-
-@dataclass(frozen=True, slots=True)
-class FileOptions:
-    """How a stream lies on disk. What a block was written with stays in its header; these are for new blocks."""
-
-    block_size_max: int = BLOCK_SIZE_DEFAULT
-    sync: Literal["always", "never"] | float = "always"  # a number: at least so many seconds between two syncs
-    compression: Compression = Compression.NONE
-    cipher: Cipher = Cipher.NONE
-    keys: Sequence[KeySource] = ()  # the first one encrypts; all of them are tried to decrypt
-
-    def __post_init__(self) -> None:
-        if not 0 < self.block_size_max <= 2**30:
-            raise BadRequest(f"block_size_max {self.block_size_max} is not between 1 and 2^30")
-        if self.cipher is not Cipher.NONE and not self.keys:
-            raise BadRequest("a cipher needs a key")
-        if isinstance(self.sync, str) and self.sync not in ("always", "never"):
-            raise BadRequest(f"sync is {self.sync!r}, not always, never or a number of seconds")
 
 
 class FileStore(BlockStore):
@@ -99,8 +80,10 @@ class FileStore(BlockStore):
         self._committing = False
         self._synced_at_ns = clock()
         self._open_files_lock = threading.Lock()
-        files.make_dirs(self.directory)
-        files.sync_dir(os.path.dirname(self.directory) or ".")  # it may be there since a crash, and not durable
+        if files.exists(self.directory):
+            files.sync_dir(os.path.dirname(self.directory) or ".")  # it may be there since a crash, and not durable
+        else:
+            files.make_dirs(self.directory)
         self._lock = files.lock(f"{self.directory}/{LOCK_NAME}")
         try:
             self.reload(first_seq)
@@ -234,6 +217,7 @@ class FileStore(BlockStore):
             if write.sealed is not None:
                 self._sealed.pop(block.id, None)
                 write.file.release()
+                self.catalog.let_go(block)
                 if self._is_choppy(block, write.file):
                     self._sparse.add(block.id)
             block.trim_chunks(0 if block.sealed else 2)
@@ -409,6 +393,15 @@ class FileStore(BlockStore):
         self._sealed[block.id] = seal(block, block.index)
         self.add_block(block.id + 1)
 
+    def seal_active(self) -> None:
+        """Go on in a new block; an active one without records makes way for it."""
+        if self.catalog.active.body_size:
+            self._rotate()
+            return
+        block = self.catalog.blocks.pop()
+        self._dropped(block)
+        self.add_block(block.id + 1)
+
     def _dropped(self, block: MsgBlock) -> None:
         file = self.block_files.pop(block.id)
         self._open_files.pop(block.id, None)
@@ -436,17 +429,25 @@ class FileStore(BlockStore):
     # Rewriting
 
     def _thinned(self, block: MsgBlock) -> None:
-        if block.body_size >= self.rewrite_size_min and _dead_part(block) > _DEAD_PART_MAX:
+        if block.body_size >= self.rewrite_size_min and dead_part(block) > _DEAD_PART_MAX:
             self._sparse.add(block.id)
 
     def _is_choppy(self, block: MsgBlock, file: BlockFile) -> bool:
         """Was a block written in frames so small that neither compression nor encryption is worth much?"""
         return block.body_size >= self.rewrite_size_min and len(file.frames) * _FRAME_SIZE_MIN > block.body_size
 
+    def rewrite_soon(self, blocks: Iterable[MsgBlock]) -> None:
+        """Have sealed blocks written anew, one by each of the commits that follow."""
+        self._sparse.update(block.id for block in blocks)
+
+    def is_to_be_rewritten(self, block: MsgBlock) -> bool:
+        """Whether a block waits to be written anew, or is being written."""
+        return block.id in self._sparse or (self._rewriting is not None and self._rewriting.block is block)
+
     def _begin_rewrite(self) -> Rewrite | None:
         """Give back the room of dead messages, one block at a time: the one that has most of them.
 
-        A block is rewritten when half of it is dead, so what is copied is never more than what was removed.
+        Unasked, a block is rewritten when half of it is dead, so what is copied is never more than what was removed.
         """
         ready = [
             block
@@ -483,21 +484,12 @@ class FileStore(BlockStore):
         if self._rewriting is None or self._rewriting.block is not block:  # else it is seen to in the end
             super()._after_removal(block)
 
-    def _rewrite(self, block: MsgBlock, extra: Sequence[RemovalGroup] = ()) -> None:
-        try:
-            rewrite_block(self, block, extra=extra)
-        except Exception as error:
-            self.fail_commit(error)
-            raise StoreFrozen(self.name, error) from error
+    # Maintenance
 
     def compact_files(self, dead_part_max: float = 0.0) -> int:
-        """Rewrite every sealed block of which more than a part is dead; how many."""
+        """Rewrite every block of which more than a part is dead; how many."""
         self._check_writable()
-        self.commit(sync=True)
-        blocks = [block for block in self.catalog.blocks if block.sealed and _dead_part(block) > dead_part_max]
-        for block in blocks:
-            self._rewrite(block)
-        return len(blocks)
+        return maintenance.compact_files(self, dead_part_max)
 
     def rotate_keys(self, options: FileOptions) -> None:
         """Write every block again under other options: another key, cipher or compression.
@@ -505,57 +497,19 @@ class FileStore(BlockStore):
         Interrupted, it leaves blocks of both kinds: open the store with both keys and call it again.
         """
         self._check_writable()
-        self.commit(sync=True)
-        self.options, self.store_salt = options, secrets.token_bytes(SALT_SIZE)
-        if self.catalog.active.body_size:
-            self._rotate()
-        else:
-            self._replace_empty_block()
-        self.commit(sync=True)
-        for block in list(self.catalog.blocks[:-1]):
-            self._rewrite(block)
-
-    def _replace_empty_block(self) -> None:
-        """Start over with a new block in place of an active one that has no records."""
-        block = self.catalog.blocks.pop()
-        self._dropped(block)
-        self.add_block(block.id + 1)
+        maintenance.rotate_keys(self, options)
 
     def _erase(self, seq: int) -> None:
-        """Put the intention on record, durably; then overwrite the bytes."""
-        catalog = self.catalog
-        block = catalog.block_of(seq)
-        assert block is not None
-        if block is catalog.active and not self.block_files[block.id].envelope.is_plain:
-            self._rotate()  # its block will be written anew
-        index = catalog.index(block)
-        start, record = index.offsets[index.position(seq)], catalog.record(seq)
-        place = (start, len(encode(record, block.seed)))
-        group = RemovalGroup(block.id, block.header.generation, SequenceSet([(seq, seq)]), kind=ERASE, place=place)
-        self._stage_group(group)
-        self._sparse.discard(block.id)  # it must stay as it is until this is done
-        self.commit(sync=True)
-        self.erase_live(block, group)
+        maintenance.erase(self, seq)
 
     def erase_live(self, block: MsgBlock, group: RemovalGroup) -> None:
-        """Remove the message of an ERASE tombstone that is on record, and overwrite it."""
-        catalog, seq = self.catalog, group.seqs.first
-        record = catalog.record(seq)
-        slot = catalog.table.find(record.subject)
-        self._leave(block, seq, slot, self._size(record.subject, record.headers, record.payload))
-        self.erase_gone(block, group, record.time_ns)
-        if seq == catalog.first_seq:
-            self._advance_first(seq)
-        else:
-            self._after_removal(block)
+        """Finish an erasure whose tombstone is on record."""
+        maintenance.erase_live(self, block, group)
 
-    def erase_gone(self, block: MsgBlock, group: RemovalGroup, time_ns: int = 0) -> None:
-        """Overwrite the record of an ERASE tombstone."""
-        try:
-            erase_bytes(self, block, group.seqs.first, group.place, time_ns)
-        except Exception as error:
-            self.fail_commit(error)
-            raise StoreFrozen(self.name, error) from error
+    def _truncate(self, seq: int) -> None:
+        maintenance.truncate(self, seq)
+
+    # What recovery asks for
 
     def stage_removed(self, block: MsgBlock, seqs: SequenceSet) -> None:
         """Put on record that messages are removed, of which the counters know already."""
@@ -596,40 +550,7 @@ class FileStore(BlockStore):
 
     def lose_tail(self) -> None:
         """The last sequence was raised because messages are missing: go on after it, in a new block."""
-        if self.catalog.active.body_size:
-            self._rotate()
-        else:
-            self._replace_empty_block()
-
-    def _truncate(self, seq: int) -> None:
-        """Undo everything after a sequence. The intention is durable before the first byte goes."""
-        if self.catalog.active.body_size:
-            self._rotate()
-        self.commit(sync=True)
-        # What says that messages are gone may lie in what is cut off: the blocks that stay must say it themselves.
-        kept = [block for block in self.catalog.blocks[:-1] if block.first_seq <= seq]
-        for block in kept[:-1]:
-            if block.gone:
-                self._rewrite(block)
-        if kept:
-            between = self._between(kept)
-            kept[-1].floor_seq = self.catalog.first_seq
-            self._rewrite(kept[-1], [RemovalGroup(0, 0, between)])
-        checkpoint = self._checkpoint()
-        checkpoint.truncate_seq = seq
-        write_checkpoint(self.files, self.directory, checkpoint)
-        self.reload(seq + 1)
-        if self.catalog.last_seq < seq:
-            self._skip(seq - self.catalog.last_seq, self._now())
-
-    def _between(self, blocks: Sequence[MsgBlock]) -> SequenceSet:
-        """The sequences between blocks, which belonged to blocks that were let go."""
-        between = SequenceSet()
-        for block, following in pairwise(blocks):
-            if following.first_seq > block.last_seq + 1:
-                between.add_range(block.last_seq + 1, following.first_seq - 1)
-        between.difference_update(self.catalog.lost)
-        return between
+        self.seal_active()
 
     # The end
 
@@ -676,7 +597,3 @@ class FileStore(BlockStore):
 
         report = check_store(self.directory, files=self.files, keys=self.options.keys)
         assert report.ok or self.damage, f"{self.directory}: {report.problems}"
-
-
-def _dead_part(block: MsgBlock) -> float:
-    return 1 - min(block.size / block.body_size, 1) if block.body_size else 0.0

@@ -1,7 +1,7 @@
-"""Api: everything that clients of one account ask on `$JS.API.…`.
+"""Api: everything that clients of one account ask on `$JS.API.…`, and on `$JETLAKE.API.…` what only JetLake does.
 
-One internal subscription brings all of it. A subject that no endpoint has gets no answer, as from nats-server. Direct
-gets and pull requests answer with messages instead of JSON: the former are handled here too, the latter by their
+An internal subscription each brings all of it. A subject that no endpoint has gets no answer, as from nats-server.
+Direct gets and pull requests answer with messages instead of JSON: the former are handled here too, the latter by their
 consumer; and where there is nobody to ask, the client hears that there are no responders.
 """
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from jetlake.broker.account import Account
 from jetlake.broker.subscription import Msg
 from jetlake.jetstream import advisories, errors
-from jetlake.jetstream.api import account_info, consumers, messages, snapshots, streams
+from jetlake.jetstream.api import account_info, compact, consumers, messages, snapshots, streams
 from jetlake.jetstream.api.direct import direct_get
 from jetlake.jetstream.api.request import EndpointTable, Request
 from jetlake.jetstream.api_level import exceeds_api_level
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from jetlake.jetstream.js_account import JsAccount
 
 _PREFIX = b"$JS.API."
+_OWN_PREFIX = b"$JETLAKE.API."
 _DIRECT_GET = b"$JS.API.DIRECT.GET."
 _MSG_NEXT = b"$JS.API.CONSUMER.MSG.NEXT."
 
@@ -35,6 +36,7 @@ _TABLE = EndpointTable(
         *consumers.ENDPOINTS,
     ]
 )
+_OWN_TABLE = EndpointTable(compact.ENDPOINTS)
 
 
 class Api:
@@ -52,10 +54,21 @@ class Api:
         elif msg.subject.startswith(_MSG_NEXT):
             self._check_consumer(msg)
         else:
-            found = _TABLE.find(decode_subject(msg.subject[len(_PREFIX) :]))
-            if found is not None:
-                request = Request(self, found[0], msg, found[1])
-                request.guarded(lambda: self._admit(request))()
+            self._serve(_TABLE, msg, _PREFIX)
+
+    def handle_own(self, msg: Msg) -> None:
+        """Take a request that only JetLake knows."""
+        if not self._serve(_OWN_TABLE, msg, _OWN_PREFIX):
+            _no_responders(msg)
+
+    def _serve(self, table: EndpointTable, msg: Msg, prefix: bytes) -> bool:
+        """Have a request handled; False when the table has no endpoint for it."""
+        found = table.find(decode_subject(msg.subject[len(prefix) :]))
+        if found is None:
+            return False
+        request = Request(self, found[0], msg, found[1])
+        request.guarded(lambda: self._admit(request))()
+        return True
 
     def answer(self, msg: Msg, response: bytes, is_counted: bool, error_count: int) -> None:
         """Send the answer to a request, and take note of it."""

@@ -118,7 +118,11 @@ def purge(request: Request) -> None:
     if stream.config.deny_purge:
         raise errors.STREAM_PURGE_FAILED("stream purge not permitted")
     purged = stream.purge(filter or ">", seq=seq, keep=keep) if not filter or is_valid_subject(filter) else 0
-    stream.when_durable(lambda: request.reply({"success": True, "purged": purged}))
+
+    def failed(error: ApiError) -> None:
+        request.fail(errors.STREAM_PURGE_FAILED(error.description))
+
+    stream.when_durable(lambda: request.reply({"success": True, "purged": purged}), failed)
 
 
 ENDPOINTS = [

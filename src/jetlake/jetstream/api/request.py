@@ -1,7 +1,8 @@
 """A request to the JetStream API, and the table that says who handles which.
 
-An Endpoint is a row: a subject pattern after `$JS.API.`, the type of its response, and a handler. The handler answers
-with `Request.reply`, at once or, when something has to become durable first, later; or it raises ApiError.
+An Endpoint is a row: a subject pattern after `$JS.API.` (or `$JETLAKE.API.`), the type of its response, and a handler.
+The handler answers with `Request.reply`, at once or, when something has to become durable first, later; or it raises
+ApiError.
 
     ENDPOINTS = [Endpoint("STREAM.DELETE.*", "stream_delete_response", delete_stream)]
 """

@@ -30,7 +30,10 @@ def create(request: Request) -> None:
     if request.account.when_gone(config.name, request.guarded(lambda: create(request))):
         return  # a stream of that name is on its way out
     stream = request.account.create(config, pedantic=pedantic)
-    stream.when_durable(lambda: request.reply({**stream_info(stream, with_domain=False), "did_create": True}))
+    stream.when_durable(
+        lambda: request.reply({**stream_info(stream, with_domain=False), "did_create": True}),
+        lambda error: request.fail(errors.STREAM_CREATE(error.description)),
+    )
 
 
 def update(request: Request) -> None:
@@ -40,7 +43,10 @@ def update(request: Request) -> None:
         raise errors.STREAM_NAME_MISMATCH()
     stream = request.stream
     request.account.update(stream, request.account.checked(with_level(config), pedantic=pedantic))
-    stream.when_durable(lambda: request.reply(stream_info(stream)))
+    stream.when_durable(
+        lambda: request.reply(stream_info(stream)),
+        lambda error: request.fail(errors.STREAM_UPDATE(error.description)),
+    )
 
 
 def delete(request: Request) -> None:

@@ -1,0 +1,133 @@
+"""What is asked of a FileStore now and then, and changes files that are already written.
+
+    compact_files   blocks without what is dead
+    rotate_keys     every block under another key, cipher or compression
+    erase           one message made unrecoverable
+    truncate        everything after a sequence undone
+
+Each puts on record, durably, what it is about to do before the first byte of what it replaces goes: a crash in the
+middle is finished, or forgotten, when the store is opened again. All of it waits for the disk, here and now.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from jetlake.errors import StoreFrozen
+from jetlake.store.block import MsgBlock
+from jetlake.store.checkpoint import write_checkpoint
+from jetlake.store.compaction import Compaction
+from jetlake.store.format import SALT_SIZE
+from jetlake.store.record import encode
+from jetlake.store.removal import ERASE, RemovalGroup
+from jetlake.store.rewrite import erase_bytes, rewrite_block
+from jetlake.store.sequence_set import SequenceSet
+
+if TYPE_CHECKING:
+    from jetlake.store.file_options import FileOptions
+    from jetlake.store.filestore import FileStore
+
+
+def compact_files(store: FileStore, dead_part_max: float) -> int:
+    """Rewrite every block of which more than a part is dead; how many."""
+    compaction = Compaction(store, dead_part_max)
+    store.commit(sync=True)
+    while not compaction.is_done:
+        store.commit(sync=True)
+    return compaction.block_count
+
+
+def rotate_keys(store: FileStore, options: FileOptions) -> None:
+    """Write every block again under other options."""
+    store.commit(sync=True)
+    store.options, store.store_salt = options, secrets.token_bytes(SALT_SIZE)
+    store.seal_active()
+    store.commit(sync=True)
+    for block in list(store.catalog.blocks[:-1]):
+        _rewrite(store, block)
+
+
+def erase(store: FileStore, seq: int) -> None:
+    """Put the intention on record, durably; then overwrite the bytes."""
+    catalog = store.catalog
+    block = catalog.block_of(seq)
+    assert block is not None
+    if block is catalog.active and not store.block_files[block.id].envelope.is_plain:
+        store.seal_active()  # its block will be written anew
+    index = catalog.index(block)
+    start, record = index.offsets[index.position(seq)], catalog.record(seq)
+    place = (start, len(encode(record, block.seed)))
+    group = RemovalGroup(block.id, block.header.generation, SequenceSet([(seq, seq)]), kind=ERASE, place=place)
+    store._stage_group(group)
+    is_sparse = block.id in store._sparse
+    store._sparse.discard(block.id)  # it must stay as it is until this is done
+    store.commit(sync=True)
+    erase_live(store, block, group)
+    if is_sparse and block.id in store.block_files:
+        store._sparse.add(block.id)
+
+
+def erase_live(store: FileStore, block: MsgBlock, group: RemovalGroup) -> None:
+    """Remove the message of an ERASE tombstone that is on record, and overwrite it."""
+    catalog, seq = store.catalog, group.seqs.first
+    record = catalog.record(seq)
+    slot = catalog.table.find(record.subject)
+    store._leave(block, seq, slot, store._size(record.subject, record.headers, record.payload))
+    with _freezing(store):
+        erase_bytes(store, block, seq, group.place, record.time_ns)
+    if seq == catalog.first_seq:
+        store._advance_first(seq)
+    else:
+        store._after_removal(block)
+
+
+def truncate(store: FileStore, seq: int) -> None:
+    """Undo everything after a sequence."""
+    catalog = store.catalog
+    if catalog.active.body_size:
+        store.seal_active()
+    store.commit(sync=True)
+    # What says that messages are gone may lie in what is cut off: the blocks that stay must say it themselves.
+    kept = [block for block in catalog.blocks[:-1] if block.first_seq <= seq]
+    for block in kept[:-1]:
+        if block.gone:
+            _rewrite(store, block)
+    if kept:
+        between = _between(kept)
+        between.difference_update(catalog.lost)
+        kept[-1].floor_seq = catalog.first_seq
+        _rewrite(store, kept[-1], [RemovalGroup(0, 0, between)])
+    checkpoint = store._checkpoint()
+    checkpoint.truncate_seq = seq
+    write_checkpoint(store.files, store.directory, checkpoint)
+    store.reload(seq + 1)
+    if store.catalog.last_seq < seq:
+        store._skip(seq - store.catalog.last_seq, store._now())
+
+
+def _between(blocks: Sequence[MsgBlock]) -> SequenceSet:
+    """The sequences between blocks, which belonged to blocks that were let go."""
+    between = SequenceSet()
+    for block, following in pairwise(blocks):
+        if following.first_seq > block.last_seq + 1:
+            between.add_range(block.last_seq + 1, following.first_seq - 1)
+    return between
+
+
+def _rewrite(store: FileStore, block: MsgBlock, extra: Sequence[RemovalGroup] = ()) -> None:
+    with _freezing(store):
+        rewrite_block(store, block, extra=extra)
+
+
+@contextmanager
+def _freezing(store: FileStore) -> Iterator[None]:
+    """An error in here leaves the disk in a state that only opening it again finds out."""
+    try:
+        yield
+    except Exception as error:
+        store.fail_commit(error)
+        raise StoreFrozen(store.name, error) from error
