@@ -619,6 +619,19 @@ def test_loaded_indexes_are_let_go_beyond_a_bound(monkeypatch: pytest.MonkeyPatc
     assert 1 <= len(loaded) < len(again.catalog.blocks) - 1
 
 
+def test_all_stores_share_the_bound_of_loaded_indexes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog_module, "INDEX_CACHE_SIZE_MAX", 1)
+    stores = []
+    for _ in range(2):
+        files = MemFiles()
+        with open_store(files) as store:
+            fill(store, 20)
+        stores.append(open_store(files))
+    for store in stores:
+        assert store.load(1).payload == b"payload 0"
+    assert [block.index is None for block in (store.catalog.blocks[0] for store in stores)] == [True, False]
+
+
 def test_few_files_are_open_at_once(tmp_path: Path) -> None:
     with FileStore(tmp_path / "s", options=SMALL) as store:
         fill(store, 900)

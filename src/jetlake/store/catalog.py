@@ -5,11 +5,13 @@ What is always true
     first_seq is the first live sequence, or last_seq + 1 when there is none
     table.total is the number of live messages, and a subject's count is the number of its live messages
 
-Block indexes of sealed blocks are loaded when needed and let go, least recently used first, beyond a bound.
+Block indexes of sealed blocks are loaded when needed and let go, least recently used first, beyond a bound which all
+stores of a process share.
 """
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -23,6 +25,32 @@ from jetlake.store.subject_table import SubjectTable
 INDEX_CACHE_SIZE_MAX = 64 * 1024 * 1024
 
 
+class _IndexCache:
+    """The sealed blocks whose index is in memory, and its size."""
+
+    def __init__(self) -> None:
+        self._sizes: OrderedDict[MsgBlock, int] = OrderedDict()
+        self._size = 0
+        self._lock = threading.Lock()
+
+    def touch(self, block: MsgBlock, size: int) -> None:
+        """A block's index is used; the ones that were not for longest make room for it."""
+        with self._lock:
+            self._size += size - self._sizes.pop(block, 0)
+            self._sizes[block] = size
+            while self._size > INDEX_CACHE_SIZE_MAX and len(self._sizes) > 1:
+                other, size = self._sizes.popitem(last=False)
+                self._size -= size
+                other.index = None
+
+    def forget(self, block: MsgBlock) -> None:
+        with self._lock:
+            self._size -= self._sizes.pop(block, 0)
+
+
+_loaded = _IndexCache()
+
+
 class Catalog:
     """What a store knows of its messages."""
 
@@ -34,8 +62,6 @@ class Catalog:
         self.size = 0
         self.lost = SequenceSet()
         self.load_index: Callable[[MsgBlock], BlockIndex] | None = None
-        self._loaded: OrderedDict[int, int] = OrderedDict()  # block id -> size of its index
-        self._loaded_size = 0
 
     @property
     def active(self) -> MsgBlock:
@@ -90,19 +116,9 @@ class Catalog:
             assert self.load_index is not None
             index = block.index = self.load_index(block)
         if block.sealed and self.load_index is not None:
-            self._touch(block, index)
+            is_shared = index.table is self.table
+            _loaded.touch(block, index.size_bytes if is_shared else index.size_bytes + index.table.size_bytes)
         return index
-
-    def _touch(self, block: MsgBlock, index: BlockIndex) -> None:
-        size = index.size_bytes + index.table.size_bytes if index.table is not self.table else index.size_bytes
-        self._loaded_size += size - self._loaded.pop(block.id, 0)
-        self._loaded[block.id] = size
-        while self._loaded_size > INDEX_CACHE_SIZE_MAX and len(self._loaded) > 1:
-            block_id, size = self._loaded.popitem(last=False)
-            self._loaded_size -= size
-            for other in self.blocks:
-                if other.id == block_id:
-                    other.index = None
 
     def let_go(self, block: MsgBlock) -> None:
         """A block was sealed and its sidecar written: whoever needs its index will load it."""
@@ -111,7 +127,12 @@ class Catalog:
 
     def forget(self, block: MsgBlock) -> None:
         """A block is no longer part of the stream, or its index no longer true."""
-        self._loaded_size -= self._loaded.pop(block.id, 0)
+        _loaded.forget(block)
+
+    def close(self) -> None:
+        """Nobody will ask any more."""
+        for block in self.blocks:
+            self.forget(block)
 
     def record(self, seq: int) -> Record:
         """The live message at a sequence; MessageNotFound, or CorruptBlock when its bytes are damaged."""

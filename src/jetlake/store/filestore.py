@@ -98,6 +98,7 @@ class FileStore(BlockStore):
 
     def reload(self, first_seq: int) -> None:
         """Forget everything and read it from disk."""
+        self.catalog.close()
         self.catalog = Catalog()
         self.queries, self.expiry = Queries(self.catalog), Expiry(self)
         self.removals.clear()
@@ -582,6 +583,7 @@ class FileStore(BlockStore):
 
     def release(self) -> None:
         self.closed = True
+        self.catalog.close()
         for file in self.block_files.values():
             file.release()
         self._lock.release()

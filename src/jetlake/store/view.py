@@ -83,6 +83,7 @@ class StreamView:
             names = self.files.list(self.directory)
             try:
                 parts = self._read(_block_paths(self.directory, names))
+                self.catalog.close()
                 self.catalog = _put_together(parts, read_checkpoint(self.files, self.directory))
             except (_Changed, FileNotFoundError):
                 self._parts.clear()
