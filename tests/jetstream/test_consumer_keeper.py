@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from jetlake.jetstream import consumer_keeper
 from jetlake.jetstream.consumer_config import AckPolicy, ConsumerConfig, read_config
 from jetlake.jetstream.consumer_keeper import encode_meta, read_kept
 from jetlake.store.consumer_store import ConsumerState, encode_state
@@ -71,6 +72,22 @@ def test_acks_that_nobody_waits_for_are_written_a_little_later(world: World) -> 
     world.wait(1.1)
     world.crash()
     assert numbers(world.info()) == (2, 2, 1, 1, 1)
+
+
+def test_a_consumer_stands_in_line_once_however_often_it_is_written(world: World) -> None:
+    world.create()
+    world.publish(*[b"%d" % number for number in range(20)])
+    for message in world.next(batch=20):
+        world.ack(message, reply="in.ack")
+    assert len(world.peer.take()) == 20
+    assert len(consumer_keeper._line(world.host)._keepers) == 1
+    world.wait(1.1)
+    assert not consumer_keeper._line(world.host)._keepers
+    world.publish(b"more")
+    world.ack(world.next()[0])
+    world.wait(1.1)
+    world.crash()
+    assert numbers(world.info()) == (21, 21, 21, 21, 0)
 
 
 def test_what_was_delivered_and_not_written_is_delivered_again(world: World) -> None:

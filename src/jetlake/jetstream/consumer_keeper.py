@@ -133,7 +133,7 @@ class Keeper:
         self._host, self._files, self._snapshot, self._name = host, files, snapshot, name
         self.path = f"{directory}/{consumer_file_name(name)}.{created_ns:x}"
         self._sync = host.options.jetstream.sync_always
-        self.is_dirty = self._is_deleted = self._is_in_line = False
+        self.is_dirty = self.is_in_line = self._is_deleted = False
         self._is_running = False
         self._waiting: list[Callback] = []
         self._committing: list[Callback] = []
@@ -142,8 +142,7 @@ class Keeper:
     def changed(self) -> None:
         """Something changed that is to be written some time soon."""
         self.is_dirty = True
-        if not self._is_in_line and not self._is_deleted:
-            self._is_in_line = True
+        if not self.is_in_line and not self._is_deleted:
             _line(self._host).enter(self)
 
     def when_durable(self, callback: Callback) -> None:
@@ -198,15 +197,14 @@ class Keeper:
             self._host.call_at(self._host.clock() + RETRY_NS, self.flush)
 
     def _leave_line(self) -> None:
-        """It was written, whoever asked for it; what changed meanwhile stands in line anew."""
-        self._is_in_line = False
+        """It was written, whoever asked for it; what changed meanwhile has to stand in line."""
         _line(self._host).leave(self)
         if self.is_dirty:
             self.changed()
 
 
 class _Line:
-    """Keepers with changes that nobody waits for, written one after the other."""
+    """Keepers with changes that nobody waits for, each at most once, written one after the other."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -215,11 +213,12 @@ class _Line:
         self._is_waiting = False
 
     def enter(self, keeper: Keeper) -> None:
+        keeper.is_in_line = True
         self._keepers.append((self._host.clock() + LAZY_NS, keeper))
         self._next()
 
     def leave(self, keeper: Keeper) -> None:
-        """A keeper was written. Its place in the line stays: it is passed over when its turn comes."""
+        """A keeper was written. If it stands in line it stays there, and is passed over unless it changes again."""
         if keeper is self._current:
             self._current = None
             self._next()
@@ -233,6 +232,7 @@ class _Line:
             self._host.call_at(due_ns, self._due)
             return
         _, keeper = self._keepers.popleft()
+        keeper.is_in_line = False
         if keeper.is_dirty:
             self._current = keeper
             self._host.commit_soon(keeper)
