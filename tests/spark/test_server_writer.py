@@ -105,7 +105,7 @@ def test_a_run_that_died_is_completed_long_after_the_server_forgot_its_ids(
     first = writer(server, stream)
     for task in range(done_tasks):
         run_task(first, stream, monkeypatch, 0, task)
-    monkeypatch.setattr(server_writer.TaskContext, "get", lambda: Task(done_tasks % 3))
+    monkeypatch.setattr(server_writer.TaskContext, "get", lambda: Task(done_tasks % 3, done_tasks // 3))
     first.publish(rows(stream, 100 * (done_tasks % 3), 37), "query", 0)
     threading.Event().wait(3 * WINDOW_NS / 1e9)
     again = writer(server, stream)

@@ -55,7 +55,7 @@ def stage(
         OS_FILES.make_dirs(directory)
         stager, maker = BlockStager(directory, target._options.block_size), RowMaker()
         stager.add(maker.rows(rows(10 * batch + task, timed=timed)))
-        stager.flush()
+        stager.close()
         results.append(Staged(query, batch, task, stager.blocks, stager.count, maker.subjects))
     return results[::-1]  # Spark may hand them over in any order
 

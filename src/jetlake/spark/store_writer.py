@@ -126,7 +126,7 @@ class StoreWriter:
         stager, maker = BlockStager(directory, self._options.block_size), RowMaker(self._options.subject)
         for record_batch in iterator:
             stager.add(maker.rows(record_batch))
-        stager.flush()
+        stager.close()
         subjects = maker.subjects
         if len(subjects) > _SUBJECTS_MAX:
             subjects = [">"]
