@@ -29,6 +29,7 @@ from jetlake.broker.transform import SubjectTransform
 from jetlake.clock import SECOND_NS
 from jetlake.errors import BadRequest, BadSubject, MessageNotFound, StoreClosed, StoreError, StoreFrozen
 from jetlake.jetstream import errors, publish
+from jetlake.jetstream.answers import Ack, Acks, Answer, Failed, Waiting, refused_acks
 from jetlake.jetstream.errors import ApiError
 from jetlake.jetstream.host import Timer
 from jetlake.jetstream.interest import Interest
@@ -50,30 +51,6 @@ EXPIRY_STEP_NS = 50_000_000  # messages that are due together leave together
 REOPEN_S = 2
 
 
-Failed = Callable[[ApiError], None]
-
-
-class Acks(NamedTuple):
-    """Acks of a run of messages, ready to be sent."""
-
-    client: Client
-    frames: bytes
-
-
-class Ack(NamedTuple):
-    """The answer to one message."""
-
-    reply: bytes
-    body: bytes
-
-
-class Waiting(NamedTuple):
-    """Somebody who waits for what was done to be durable; one of the two is called."""
-
-    done: Callable[[], None]
-    failed: Failed
-
-
 class Compacted(NamedTuple):
     """What compaction did to a stream's files."""
 
@@ -82,7 +59,6 @@ class Compacted(NamedTuple):
     size_after: int
 
 
-Answer = Acks | Ack | Waiting
 Store = FileStore | MemStore
 
 
@@ -599,12 +575,6 @@ class Stream:
         self._end()
         self._answer_all()  # what was asked before is done, and gone with the rest
         self.store.delete()
-
-
-def refused_acks(frames: bytes, body: bytes) -> bytes:
-    """Ack frames that were made in good faith, with another body."""
-    heads = frames.split(b"\r\n")[:-1:2]
-    return b"".join(b"%s %d\r\n%s\r\n" % (head.rpartition(b" ")[0], len(body), body) for head in heads)
 
 
 def _extent(ops: array[int], first: int, stop: int) -> int:
