@@ -1,12 +1,12 @@
 """Decode the records of a block into Arrow columns, compiled. `_arrow_py.py` is the reference."""
 
-from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint32_t, uint64_t
 
 from jetlake.store import format
-from jetlake.store._record_c cimport ERASED, NOT_MESSAGE, SKIP, Parts, is_sound, parse, sound_run
+from jetlake.store._record_c cimport ERASED, NOT_MESSAGE, RUN_MAX, SKIP, Parts, is_sound, parse, sound_run
 from jetlake.store._subject_filter_c cimport SubjectFilter
 
-from jetlake.spark._columns cimport HEADERS, PAYLOAD, SEQ, SIZE, SUBJECT, TIME, TIME_NS, Out, open_columns, put_row
+from jetlake.spark._columns cimport HEADERS, PAYLOAD, SEQ, SIZE, SUBJECT, TIME, TIME_NS, Out, open_columns, put_rows
 
 from jetlake.spark._arrow_py import Decoded
 
@@ -16,9 +16,6 @@ NUMBERS = {"SEQ": SEQ, "SUBJECT": SUBJECT, "TIME": TIME, "TIME_NS": TIME_NS, "HE
 
 cdef uint64_t SEQ_MAX = format.SEQ_MAX
 cdef uint64_t SPAN_MAX = format.BLOCK_SEQ_SPAN_MAX
-
-cdef enum:
-    RUN_MAX = 4
 
 
 cdef inline bint one_record(const uint8_t* base, uint64_t offset, uint64_t stop, uint64_t seed, bint is_expected,
@@ -49,10 +46,11 @@ def decode(data, Py_ssize_t start, Py_ssize_t end, uint64_t seed, uint64_t prev_
     cdef Out out = open_columns(columns, end - start)
     cdef Py_ssize_t seen = 0, gone = 0, gone_count = gone_starts.shape[0], room
     cdef bint is_all = filter.is_all
+    cdef bint is_everything = is_all and time_ns_min == INT64_MIN and time_ns_max == INT64_MAX
     cdef uint64_t offset = start, sound_end = start, stop = end
     cdef Parts[RUN_MAX] run
     cdef Parts* parts
-    cdef uint32_t run_count, i
+    cdef uint32_t run_count, wanted, i
     damage = []
     while offset < stop and out.rows < out.rows_max:
         run_count = 0
@@ -75,6 +73,13 @@ def decode(data, Py_ssize_t start, Py_ssize_t end, uint64_t seed, uint64_t prev_
                 offset = sound_end = parts.end
                 continue
             run_count = 1
+        offset = sound_end = run[run_count - 1].end
+        prev_seq = run[run_count - 1].seq
+        wanted = 0
+        if is_everything and gone == gone_count and first_seq <= run[0].seq and prev_seq <= last_seq:
+            seen += run_count
+            put_rows(&out, base, run, run_count)
+            continue
         for i in range(run_count):
             parts = &run[i]
             if not first_seq <= parts.seq <= last_seq:
@@ -88,10 +93,10 @@ def decode(data, Py_ssize_t start, Py_ssize_t end, uint64_t seed, uint64_t prev_
                 continue
             if not is_all and not filter.matches_c(base + parts.subject_start, parts.subject_size):
                 continue
-            put_row(&out, parts.seq, parts.time_ns, base + parts.subject_start, parts.subject_size,
-                    base + parts.headers_start, parts.headers_size, base + parts.payload_start, parts.payload_size)
-        offset = sound_end = run[run_count - 1].end
-        prev_seq = run[run_count - 1].seq
+            if wanted < i:
+                run[wanted] = parts[0]
+            wanted += 1
+        put_rows(&out, base, run, wanted)
     if is_final and offset > sound_end:
         damage.append((sound_end, offset - sound_end))
         sound_end = offset

@@ -1,9 +1,9 @@
 # Columns in the layout of Arrow while a kernel fills them: `_arrow_c` from records, `_msgs_c` from received messages.
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy
 
-from jetlake.store._record_c cimport load64
+from jetlake.store._record_c cimport Parts, load64
 
 cdef enum:  # as in `_arrow_py`; a test compares them
     SEQ = 1
@@ -82,62 +82,73 @@ cdef inline bint is_utf8(const uint8_t* text, Py_ssize_t size) noexcept nogil:
     return True
 
 
-cdef inline void* words(buffer) except? NULL:
+cdef inline void* words(buffer, bint is_wanted, Py_ssize_t size_min) except? NULL:
     """Where a buffer lies; it stays there, since its owner holds it and nobody resizes it meanwhile."""
     cdef Py_buffer view
     PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
     cdef void* start = view.buf if view.len else NULL
+    cdef Py_ssize_t size = view.len
     PyBuffer_Release(&view)
+    if is_wanted and size < size_min:
+        raise ValueError(f"a buffer of {size} bytes, {size_min} are needed")
     return start
 
 
-cdef inline Text text_column(offsets, data) except *:
+cdef inline Text text_column(offsets, data, bint is_wanted, Py_ssize_t texts_max, Py_ssize_t size_max) except *:
     """A column over two buffers."""
     cdef Text out
     out.count = out.size = 0
-    out.offsets, out.data = <int32_t*>words(offsets), <uint8_t*>words(data)
+    out.offsets = <int32_t*>words(offsets, is_wanted, 4 * (texts_max + 1))
+    out.data = <uint8_t*>words(data, is_wanted, size_max + SLACK)
     if out.offsets != NULL:
         out.offsets[0] = 0
     return out
 
 
 cdef inline void put_bytes(Text* out, const uint8_t* text, Py_ssize_t size) noexcept nogil:
-    cdef uint8_t* copy = out.data + out.size
-    cdef Py_ssize_t i = 0
-    if size <= SHORT_MAX:  # spares the call; up to 15 bytes too many, as in `put_text`
-        while i < size:
-            memcpy(copy + i, text + i, 16)
-            i += 16
-    else:
-        memcpy(copy, text, size)
-    out.size += size
-    out.count += 1
-    out.offsets[out.count] = <int32_t>out.size
+    """As it is; where it is short, in steps of 16 bytes, so up to 15 too many.
 
-
-cdef inline void put_text(Text* out, const uint8_t* text, Py_ssize_t size) noexcept nogil:
-    """As UTF-8, whatever it is.
-
-    Eight bytes at a time, so up to seven too many: a record's trailer follows all of its texts, and there is room for
-    SLACK bytes behind a column.
+    A record's trailer follows all of its parts, and there is room for SLACK bytes behind a column.
     """
     cdef uint8_t* copy = out.data + out.size
-    cdef uint64_t word, bits = 0
-    cdef Py_ssize_t i = 0
-    while i < size:
-        memcpy(copy + i, text + i, 8)
-        word = load64(text + i)
-        if size - i < 8:
-            word &= (<uint64_t>1 << 8 * (size - i)) - 1
-        bits |= word
-        i += 8
+    cdef uint8_t* end = copy + size
     out.size += size
     out.count += 1
     out.offsets[out.count] = <int32_t>out.size
-    if bits & <uint64_t>0x8080808080808080ULL and not is_utf8(text, size):
-        for i in range(size):
-            if copy[i] >= 0x80:
-                copy[i] = c"?"
+    if size > SHORT_MAX:
+        memcpy(copy, text, size)
+        return
+    while end - copy >= 64:  # spares the call
+        memcpy(copy, text, 64)
+        copy += 64
+        text += 64
+    while copy < end:
+        memcpy(copy, text, 16)
+        copy += 16
+        text += 16
+
+
+cdef inline void make_utf8(Text* out, Py_ssize_t first) noexcept nogil:
+    """See to it that the texts from the one with number `first` on are UTF-8."""
+    cdef uint8_t* text = out.data + out.offsets[first]
+    cdef uint8_t* end = out.data + out.size
+    cdef uint64_t bits = 0
+    cdef Py_ssize_t number
+    while end - text >= 8:
+        bits |= load64(text)
+        text += 8
+    while text < end:
+        bits |= text[0]
+        text += 1
+    if not bits & <uint64_t>0x8080808080808080ULL:
+        return
+    for number in range(first, out.count):
+        text, end = out.data + out.offsets[number], out.data + out.offsets[number + 1]
+        if not is_utf8(text, end - text):
+            while text < end:
+                if text[0] >= 0x80:
+                    text[0] = c"?"
+                text += 1
 
 
 cdef inline Py_ssize_t split_headers(const uint8_t* block, Py_ssize_t size, Line* lines) noexcept nogil:
@@ -176,66 +187,97 @@ cdef inline Py_ssize_t split_headers(const uint8_t* block, Py_ssize_t size, Line
         at = stop + 2
 
 
-cdef inline void put_headers(Line* lines, Py_ssize_t count, Text* keys, Text* values, int32_t* list_offsets) noexcept nogil:
+cdef inline int put_headers(Out* out, const uint8_t* block, Py_ssize_t size) except -1:
     """An entry for each name, with all of its values."""
-    cdef Py_ssize_t i, j
+    cdef Line[LINES_MAX] lines
+    cdef Py_ssize_t count = split_headers(block, size, lines), keys = out.keys.count, values = out.values.count, i, j
+    if count < 0:
+        return put_many_headers((<const char*>block)[:size], out)
     for i in range(count):
         if lines[i].is_done:
             continue
-        put_text(keys, lines[i].name, lines[i].name_size)
+        put_bytes(&out.keys, lines[i].name, lines[i].name_size)
         for j in range(i, count):
             if lines[j].name_size == lines[i].name_size and (
                     j == i or memcmp(lines[j].name, lines[i].name, lines[i].name_size) == 0):
-                put_text(values, lines[j].value, lines[j].value_size)
+                put_bytes(&out.values, lines[j].value, lines[j].value_size)
                 lines[j].is_done = True
-        list_offsets[keys.count] = <int32_t>values.count
+        out.list_offsets[out.keys.count] = <int32_t>out.values.count
+    make_utf8(&out.keys, keys)
+    make_utf8(&out.values, values)
+    return 0
 
 
 cdef inline Out open_columns(columns, Py_ssize_t body_size) except *:
     """The buffers of a `Columns`, each of them as large as so many bytes of messages can need."""
     cdef Out out
-    check_room(columns, body_size)
-    out.mask, out.rows, out.rows_max = columns.mask, 0, columns.rows_max
-    out.seqs, out.times = <int64_t*>words(columns.seqs), <int64_t*>words(columns.times)
-    out.times_ns, out.sizes = <int64_t*>words(columns.times_ns), <int32_t*>words(columns.sizes)
-    out.subjects = text_column(columns.subject_offsets, columns.subjects)
-    out.payloads = text_column(columns.payload_offsets, columns.payloads)
-    out.keys = text_column(columns.key_offsets, columns.keys)
-    out.values = text_column(columns.value_offsets, columns.values)
-    out.map_offsets, out.list_offsets = <int32_t*>words(columns.map_offsets), <int32_t*>words(columns.list_offsets)
-    if out.mask & HEADERS:
+    cdef int mask = columns.mask
+    cdef Py_ssize_t rows = columns.rows_max, entries = body_size // 3
+    out.mask, out.rows, out.rows_max = mask, 0, rows
+    out.seqs = <int64_t*>words(columns.seqs, mask & SEQ, 8 * rows)
+    out.times = <int64_t*>words(columns.times, mask & TIME, 8 * rows)
+    out.times_ns = <int64_t*>words(columns.times_ns, mask & TIME_NS, 8 * rows)
+    out.sizes = <int32_t*>words(columns.sizes, mask & SIZE, 4 * rows)
+    out.subjects = text_column(columns.subject_offsets, columns.subjects, mask & SUBJECT, rows, body_size)
+    out.payloads = text_column(columns.payload_offsets, columns.payloads, mask & PAYLOAD, rows, body_size)
+    out.keys = text_column(columns.key_offsets, columns.keys, mask & HEADERS, entries, body_size)
+    out.values = text_column(columns.value_offsets, columns.values, mask & HEADERS, entries, body_size)
+    out.map_offsets = <int32_t*>words(columns.map_offsets, mask & HEADERS, 4 * (rows + 1))
+    out.list_offsets = <int32_t*>words(columns.list_offsets, mask & HEADERS, 4 * (entries + 1))
+    if mask & HEADERS:
         out.map_offsets[0] = out.list_offsets[0] = 0
     return out
 
 
-cdef inline int put_row(Out* out, uint64_t seq, int64_t time_ns, const uint8_t* subject, Py_ssize_t subject_size,
-                        const uint8_t* headers, Py_ssize_t headers_size, const uint8_t* payload,
-                        Py_ssize_t payload_size) except -1:
-    """One message. At least SLACK bytes can be read behind each part of it."""
-    cdef Line[LINES_MAX] lines
-    cdef Py_ssize_t line_count
-    if out.mask & SEQ:
-        out.seqs[out.rows] = <int64_t>seq
-    if out.mask & TIME:
-        out.times[out.rows] = time_ns // 1000 - (time_ns < 0 and time_ns % 1000 != 0)
-    if out.mask & TIME_NS:
-        out.times_ns[out.rows] = time_ns
-    if out.mask & SIZE:
-        out.sizes[out.rows] = <int32_t>payload_size
+cdef inline int put_rows(Out* out, const uint8_t* base, const Parts* rows, Py_ssize_t count) except -1:
+    """Messages, column by column. At least SLACK bytes can be read behind each part of them."""
+    cdef Text texts  # a column, where no byte that is copied could be a part of it: that keeps it in registers
+    cdef Py_ssize_t first = out.rows, i
+    cdef uint32_t headers_size = 0
+    if out.mask & (SEQ | TIME | TIME_NS | SIZE):
+        put_numbers(out, rows, count)
     if out.mask & SUBJECT:
-        put_text(&out.subjects, subject, subject_size)
+        texts = out.subjects
+        for i in range(count):
+            put_bytes(&texts, base + rows[i].subject_start, rows[i].subject_size)
+        make_utf8(&texts, first)
+        out.subjects = texts
     if out.mask & PAYLOAD:
-        put_bytes(&out.payloads, payload, payload_size)
+        texts = out.payloads
+        for i in range(count):
+            put_bytes(&texts, base + rows[i].payload_start, rows[i].payload_size)
+        out.payloads = texts
     if out.mask & HEADERS:
-        if headers_size:
-            line_count = split_headers(headers, headers_size, lines)
-            if line_count < 0:
-                put_many_headers((<const char*>headers)[:headers_size], out)
-            else:
-                put_headers(lines, line_count, &out.keys, &out.values, out.list_offsets)
-        out.map_offsets[out.rows + 1] = <int32_t>out.keys.count
-    out.rows += 1
+        for i in range(count):
+            headers_size |= rows[i].headers_size
+        for i in range(count):
+            if headers_size and rows[i].headers_size:
+                put_headers(out, base + rows[i].headers_start, rows[i].headers_size)
+            out.map_offsets[first + i + 1] = <int32_t>out.keys.count
+    out.rows += count
     return 0
+
+
+cdef inline void put_numbers(Out* out, const Parts* rows, Py_ssize_t count) noexcept nogil:
+    cdef int64_t* seqs = out.seqs + out.rows
+    cdef int64_t* times = out.times + out.rows
+    cdef int64_t* times_ns = out.times_ns + out.rows
+    cdef int32_t* sizes = out.sizes + out.rows
+    cdef Py_ssize_t i
+    cdef int64_t time_ns
+    if out.mask & SEQ:
+        for i in range(count):
+            seqs[i] = <int64_t>rows[i].seq
+    if out.mask & TIME:
+        for i in range(count):
+            time_ns = rows[i].time_ns
+            times[i] = time_ns // 1000 - (time_ns < 0 and time_ns % 1000 != 0)
+    if out.mask & TIME_NS:
+        for i in range(count):
+            times_ns[i] = rows[i].time_ns
+    if out.mask & SIZE:
+        for i in range(count):
+            sizes[i] = <int32_t>rows[i].payload_size
 
 
 cdef inline int put_many_headers(bytes block, Out* out) except -1:
@@ -250,21 +292,4 @@ cdef inline int put_many_headers(bytes block, Out* out) except -1:
             text = value + slack
             put_bytes(&out.values, text, len(value))
         out.list_offsets[out.keys.count] = <int32_t>out.values.count
-    return 0
-
-
-cdef inline int check_room(columns, Py_ssize_t body_size) except -1:
-    """Does every buffer of a wanted column hold what so many bytes of messages can hold?"""
-    rows_max = columns.rows_max
-    entries_max = body_size // 3 + 1
-    sizes = [(SEQ, columns.seqs, 8 * rows_max), (TIME, columns.times, 8 * rows_max),
-             (TIME_NS, columns.times_ns, 8 * rows_max), (SIZE, columns.sizes, 4 * rows_max),
-             (SUBJECT, columns.subject_offsets, 4 * (rows_max + 1)), (SUBJECT, columns.subjects, body_size + SLACK),
-             (PAYLOAD, columns.payload_offsets, 4 * (rows_max + 1)), (PAYLOAD, columns.payloads, body_size + SLACK),
-             (HEADERS, columns.map_offsets, 4 * (rows_max + 1)), (HEADERS, columns.key_offsets, 4 * entries_max),
-             (HEADERS, columns.list_offsets, 4 * entries_max), (HEADERS, columns.value_offsets, 4 * entries_max),
-             (HEADERS, columns.keys, body_size + SLACK), (HEADERS, columns.values, body_size + SLACK)]
-    for flag, buffer, size in sizes:
-        if columns.mask & flag and memoryview(buffer).nbytes < size:
-            raise ValueError(f"a buffer of {memoryview(buffer).nbytes} bytes, {size} are needed")
     return 0

@@ -3,7 +3,8 @@
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memchr, memcmp
 
-from jetlake.spark._columns cimport Out, open_columns, put_row
+from jetlake.spark._columns cimport Out, open_columns, put_rows
+from jetlake.store._record_c cimport Parts
 
 from jetlake.spark._msgs_py import _LINE_SIZE_MAX, SLACK, Received
 
@@ -79,6 +80,7 @@ def receive(data, Py_ssize_t start, Py_ssize_t end, int64_t last_seq, int64_t ti
     cdef const uint8_t* cut
     cdef Word[WORDS_MAX] words
     cdef Word[TOKENS_MAX] tokens
+    cdef Parts msg
     cdef int count, token_count, first
     cdef bint with_headers, is_other = False
     cdef int64_t headers_size, size, seq, time_ns, left, pending = -1, seen_seq = 0, seen = 0
@@ -114,7 +116,10 @@ def receive(data, Py_ssize_t start, Py_ssize_t end, int64_t last_seq, int64_t ti
             break
         seen, seen_seq, pending = seen + 1, seq, left
         if seq <= last_seq and time_ns_min <= time_ns <= time_ns_max:
-            put_row(&out, seq, time_ns, words[1].text, words[1].size, cut, headers_size, cut + headers_size,
-                    size - headers_size)
+            msg.seq, msg.time_ns = seq, time_ns
+            msg.subject_start, msg.subject_size = words[1].text - base, words[1].size
+            msg.headers_start, msg.headers_size = cut - base, headers_size
+            msg.payload_start, msg.payload_size = msg.headers_start + headers_size, size - headers_size
+            put_rows(&out, base, &msg, 1)
         at = cut + size + 2
     return Received(at - base, out.rows, seen, seen_seq, pending, out.keys.count, out.values.count, is_other)

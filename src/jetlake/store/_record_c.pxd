@@ -14,6 +14,7 @@ cdef extern from "jetlake/store/record.h" nogil:
         HEADERS_SIZE_MAX "JL_HEADERS_SIZE_MAX"
         PAYLOAD_SIZE_MAX "JL_PAYLOAD_SIZE_MAX"
         HINT_COUNT "JL_HINT_COUNT"
+        RUN_MAX "JL_RUN_MAX"
 
     ctypedef struct Parts "jl_parts":
         uint8_t flags

@@ -16,7 +16,8 @@ from array import array as make_array
 
 from jetlake.store import format
 from jetlake.store._record_c cimport (
-    ERASED, EXPIRES, HINT_COUNT, NOT_MESSAGE, SKIP, Parts, hint_place, is_sound, load64, parse, sound_run_hinted,
+    ERASED, EXPIRES, HINT_COUNT, NOT_MESSAGE, RUN_MAX, SKIP, Parts, hint_place, is_sound, load64, parse,
+    sound_run_hinted,
 )
 from jetlake.store._scan_py import Scan, check_copy
 from jetlake.store._subject_entry cimport Entry, entry_add, subject_of
@@ -26,9 +27,6 @@ from jetlake.store._subject_table_c cimport SubjectTable
 cdef uint64_t SEQ_MAX = format.SEQ_MAX
 cdef uint64_t SPAN_MAX = format.BLOCK_SEQ_SPAN_MAX
 cdef uint64_t RECORD_SIZE_MIN = format.RECORD_SIZE_MIN
-
-cdef enum:
-    RUN_MAX = 8
 
 cdef array.array _U32 = make_array("I")
 cdef array.array _U64 = make_array("Q")

@@ -17,7 +17,8 @@ enum {
     JL_HEADERS_SIZE_MAX = 64 * 1024 * 1024,
     JL_PAYLOAD_SIZE_MAX = 256 * 1024 * 1024,
     JL_HINT_BITS = 13,
-    JL_HINT_COUNT = 1 << JL_HINT_BITS
+    JL_HINT_COUNT = 1 << JL_HINT_BITS,
+    JL_RUN_MAX = 8
 };
 
 typedef struct {
@@ -120,32 +121,37 @@ static inline uint32_t jl_hint_place(const unsigned char *subject, uint32_t size
     return (uint32_t)(((word ^ size) * JL_P1) >> (64 - JL_HINT_BITS));
 }
 
-/* Parse and verify messages one after the other, as long as they are sound and their sequences ascend; how many. In a
-   loop of its own, and the end of each hash after the beginning of the next, so that the processor works on several at
-   once. `hints`, if not NULL, are addresses of what is known of subjects: those of these messages are put into `places`,
-   and fetched while the messages are verified. */
+/* Parse and verify messages one after the other, at most JL_RUN_MAX, as long as they are sound and their sequences
+   ascend; how many. The ends of all hashes come after their beginnings, so that the processor works on several at once.
+   `hints`, if not NULL, are addresses of what is known of subjects: those of these messages are put into `places`, and
+   fetched while the messages are verified. */
 static inline uint32_t jl_sound_run_hinted(const unsigned char *data, uint64_t offset, uint64_t end, uint64_t seed,
                                            uint64_t prev_seq, uint64_t seq_max, uint64_t span_max, jl_parts *out,
                                            uint32_t count_max, void *const *hints, uint32_t hint_size,
                                            uint32_t *places) {
-    uint32_t count = 0;
-    jl_hash hash = {0}, next;
-    for (; count < count_max && jl_parse(data, offset, end, seed, 1, out); count++, out++) {
-        if (out->flags & JL_NOT_MESSAGE || !out->subject_size || out->seq <= prev_seq || out->seq > seq_max ||
-            out->seq - prev_seq > span_max)
+    jl_lanes lanes[JL_RUN_MAX];
+    uint64_t sizes[JL_RUN_MAX];
+    uint32_t count = 0, i;
+    for (; count < count_max && jl_parse(data, offset, end, seed, 1, &out[count]); count++) {
+        const jl_parts *parts = &out[count];
+        if (parts->flags & JL_NOT_MESSAGE || !parts->subject_size || parts->seq <= prev_seq || parts->seq > seq_max ||
+            parts->seq - prev_seq > span_max)
             break;
         if (hints) {
-            places[count] = jl_hint_place(data + out->subject_start, out->subject_size);
+            places[count] = jl_hint_place(data + parts->subject_start, parts->subject_size);
             __builtin_prefetch(hints[places[count]]);
-            __builtin_prefetch((const char *)hints[places[count]] + hint_size + out->subject_size - 1);
+            __builtin_prefetch((const char *)hints[places[count]] + hint_size + parts->subject_size - 1);
         }
-        next = jl_hash_begin(data + offset, out->end - 8 - offset, seed);
-        if (count && jl_hash_end(&hash, seed) != jl_load64(hash.end)) return count - 1;
-        hash = next;
-        prev_seq = out->seq;
-        offset = out->end;
+        sizes[count] = parts->end - 8 - offset;
+        lanes[count] = jl_hash_begin(data + offset, sizes[count], seed);
+        prev_seq = parts->seq;
+        offset = parts->end;
     }
-    return count && jl_hash_end(&hash, seed) != jl_load64(hash.end) ? count - 1 : count;
+    for (i = 0; i < count; i++) {
+        const unsigned char *stop = data + out[i].end - 8;
+        if (jl_hash_end(&lanes[i], stop, sizes[i], seed) != jl_load64(stop)) break;
+    }
+    return i;
 }
 
 static inline uint32_t jl_sound_run(const unsigned char *data, uint64_t offset, uint64_t end, uint64_t seed,
