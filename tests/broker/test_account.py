@@ -86,7 +86,7 @@ def test_replies_below_an_inbox_have_one_route() -> None:
     account, client = setup()
     client.say(b"SUB in.x.* 3\r\n")
     route = account.reply_route(b"in.x.1")
-    assert route is not None and (route.prefix, route.may_have_dots, route.sub.sid) == (b"in.x.", False, b"3")
+    assert route is not None and (route.prefix, route.may_have_dots, route.sid) == (b"in.x.", False, b"3")
 
 
 def test_a_reply_that_others_may_hear_has_no_route() -> None:
@@ -102,9 +102,14 @@ def test_a_reply_that_others_may_hear_has_no_route() -> None:
 def test_a_reply_route_ends_with_its_subscription() -> None:
     account, client = setup()
     client.say(b"SUB in.x.* 3\r\n")
-    assert account.reply_route(b"in.x.1") is not None
+    assert account.last_reply is None
+    assert account.reply_route(b"in.x.1") is account.last_reply is not None
     client.say(b"UNSUB 3 10\r\n")
-    assert account.reply_route(b"in.x.1") is None
+    assert account.last_reply is None and account.reply_route(b"in.x.1") is None
+    client.say(b"SUB in.y.* 4\r\n")
+    assert account.reply_route(b"in.y.1") is account.last_reply is not None
+    account.add_capture(Tape(b"in.>"))
+    assert account.last_reply is None
 
 
 def test_a_watch_is_called_when_its_subject_is_touched() -> None:

@@ -98,6 +98,18 @@ def test_an_ack_comes_with_the_commit_and_not_before(bench: Bench, storage: str)
     assert bench.seqs() == [1, 2, 3, 4]
 
 
+def test_each_ack_goes_where_its_message_says(bench: Bench) -> None:
+    bench.create()
+    bench.client.say(b"SUB b.* 8\r\nSUB c.> 9\r\nSUB d 10\r\n")
+    bench.client.heard()
+    replies = [b"in.1", b"", b"b.1", b"b.2", b"c.1.2", b"d", b"", b"c.3", b"nobody", b"in.2", b"d", b"b.3"]
+    bench.client.say(b"".join(b"PUB s.x %s 1\r\nx\r\n" % reply for reply in replies))
+    bench.host.settle()
+    lines = bench.client.heard().split(b"\r\n")
+    heard = [(head.split()[1], json.loads(body)["seq"]) for head, body in zip(lines[::2], lines[1::2], strict=False)]
+    assert heard == [(reply, seq) for seq, reply in enumerate(replies, 1) if reply not in (b"", b"nobody")]
+
+
 def test_what_comes_during_a_commit_waits_for_the_next(bench: Bench) -> None:
     stream = bench.create()
     bench.publish(b"a")

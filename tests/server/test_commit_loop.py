@@ -101,6 +101,21 @@ async def test_without_a_sync_a_small_commit_is_over_at_the_end_of_the_batch() -
     commits.close()
 
 
+async def test_without_a_sync_a_commit_that_fails_or_is_large_is_seen_to_as_well() -> None:
+    commits = CommitLoop(asyncio.get_running_loop(), lambda: None)
+    error, work = OSError("disk"), Work()
+    failing, large = Unit(error=error, is_synced=False), Unit(work, is_synced=False)
+    for unit in (failing, large):
+        commits.begin_batch()
+        commits.request(unit)
+        commits.end_batch()
+    assert failing.events == [error] and large.events == ["prepare"]
+    work.may_end.set()
+    await commits.drain()
+    assert large.events == ["prepare", "complete"]
+    commits.close()
+
+
 async def test_a_stream_does_not_wait_for_what_is_done_in_the_background() -> None:
     commits = CommitLoop(asyncio.get_running_loop(), lambda: None)
     slow, stream = [Work() for _ in range(BACKGROUND_THREADS_MAX + THREADS_MAX)], Work()

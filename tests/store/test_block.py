@@ -117,8 +117,7 @@ def test_runs_of_sequences_are_noted_as_single_ones_are(runs: list[tuple[int, in
     for gap, count in runs:
         seq += gap
         index.reserve(count)
-        index.note_seqs(seq, count)
-        index.count += count
+        index.extend(seq, count)
         seqs += range(seq, seq + count)
         seq += count
     single = index_of(*seqs)
@@ -237,9 +236,11 @@ def test_a_chunk_with_room_is_used_to_its_last_byte() -> None:
     assert block.room(CHUNK_SIZE_MIN - 999) is not block.chunks[0]
 
 
-def test_the_last_hash_is_the_end_of_what_was_staged() -> None:
+def test_the_last_hash_of_a_sealed_block_is_the_end_of_what_was_staged() -> None:
     block = MsgBlock(HEADER)
     block.stage(bytes(20) + (7).to_bytes(8, "little"))
+    block.room(2 * CHUNK_SIZE_MIN)  # for something that did not come
+    block.seal()
     assert block.last_hash == 7
 
 

@@ -5,7 +5,8 @@ from libc.stdint cimport UINT32_MAX, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy
 
 from jetlake.broker._routes_py import check_door
-from jetlake.ops cimport PubOp, op_count
+from jetlake.buffers cimport bytes_of
+from jetlake.ops cimport PubOp, op_count, ops_of
 
 
 cdef inline Py_ssize_t digits(uint64_t number) noexcept nogil:
@@ -116,20 +117,19 @@ cdef inline bint is_reply_to(const uint8_t* reply, Py_ssize_t size, const uint8_
 def ack_frames(data, ops, Py_ssize_t first, Py_ssize_t stop, bytes prefix not None, bint may_have_dots,
                bytes sid not None, bytes body not None, uint64_t seq):
     """The PubAcks of the publishes first..stop-1, as far as their replies go to one subscription; see `frames.py`."""
-    cdef const uint8_t[::1] view = data
-    cdef uint32_t[::1] words = ops
-    if not (0 <= first < stop <= op_count(words.shape[0]) and view.shape[0] <= UINT32_MAX):
-        check_door(view.shape[0], words.shape[0], first, stop)
-    cdef PubOp* op_list = <PubOp*>&words[0]
+    cdef Py_ssize_t data_size, words
+    cdef const uint8_t* source = <const uint8_t*>bytes_of(data, &data_size)
+    cdef PubOp* op_list = ops_of(ops, &words)
     cdef PubOp* op
-    cdef const uint8_t* source = &view[0] if view.shape[0] else NULL
+    if not (0 <= first < stop <= op_count(words) and data_size <= UINT32_MAX):
+        check_door(data_size, words, first, stop)
     cdef const uint8_t* sid_text = sid
     cdef const uint8_t* body_text = body
     cdef const uint8_t* prefix_text = prefix
     cdef Py_ssize_t number, sid_size = len(sid), body_size = len(body), prefix_size = len(prefix), size = 0
     for number in range(first, stop):
         op = op_list + number
-        if not is_good(op, view.shape[0]):
+        if not is_good(op, data_size):
             raise IndexError(f"operation {number} is not in the buffer")
         if not op.reply_size:
             continue

@@ -6,7 +6,8 @@ from libc.string cimport memcmp
 
 from jetlake.broker import _routes_py as _twin
 from jetlake.broker._routes_py import check_door
-from jetlake.ops cimport PubOp, op_count
+from jetlake.buffers cimport bytes_of
+from jetlake.ops cimport PubOp, op_count, ops_of
 from jetlake.store._subject_filter_c cimport SubjectFilter
 from jetlake.store._subject_table_c cimport SubjectTable
 
@@ -49,19 +50,18 @@ cdef class RouteTable:
 
     def run(self, data, ops, Py_ssize_t first, Py_ssize_t stop):
         """The route of operation `first`, and the operation at which another route begins: (stop, route)."""
-        cdef const uint8_t[::1] view = data
-        cdef uint32_t[::1] words = ops
-        if not (0 <= first < stop <= op_count(words.shape[0]) and view.shape[0] <= UINT32_MAX):
-            check_door(view.shape[0], words.shape[0], first, stop)
-        cdef PubOp* op_list = <PubOp*>&words[0]
+        cdef Py_ssize_t size, words, number
+        cdef const uint8_t* source = <const uint8_t*>bytes_of(data, &size)
+        cdef PubOp* op_list = ops_of(ops, &words)
         cdef PubOp* op
-        cdef Py_ssize_t number, size = view.shape[0]
+        if not (0 <= first < stop <= op_count(words) and size <= UINT32_MAX):
+            check_door(size, words, first, stop)
         cdef int32_t route = UNKNOWN, found
         for number in range(first, stop):
             op = op_list + number
             if op.subject_start > size or op.subject_size > size - op.subject_start:
                 raise IndexError(f"the subject of operation {number} is not in the buffer")
-            found = self._route(&view[0] + op.subject_start, op.subject_size)
+            found = self._route(source + op.subject_start, op.subject_size)
             if number == first:
                 route = found
             elif found != route:

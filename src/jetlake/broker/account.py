@@ -38,10 +38,10 @@ class Capture(Protocol):
 class ReplyRoute:
     """Where replies with a common beginning go: to one subscription of one client, and to nobody else."""
 
-    __slots__ = ("may_have_dots", "prefix", "sub")
+    __slots__ = ("client", "may_have_dots", "prefix", "sid")
 
-    def __init__(self, sub: Subscription, prefix: bytes, may_have_dots: bool) -> None:
-        self.sub, self.prefix, self.may_have_dots = sub, prefix, may_have_dots
+    def __init__(self, client: Client, sid: bytes, prefix: bytes, may_have_dots: bool) -> None:
+        self.client, self.sid, self.prefix, self.may_have_dots = client, sid, prefix, may_have_dots
 
 
 class Route:
@@ -94,6 +94,7 @@ class Account:
         self._routes: list[Route] = []
         self._numbers: dict[tuple[int, ...], int] = {}
         self._replies: dict[bytes, ReplyRoute] = {}
+        self.last_reply: ReplyRoute | None = None  # the route that was asked for last, most likely the next one too
         self._is_stale = True
 
     # Subscriptions
@@ -152,11 +153,11 @@ class Account:
 
     def limits_changed(self) -> None:
         """A subscription got an end: what was remembered of replies to it no longer holds."""
-        self._replies.clear()
+        self._forget_replies()
 
     def _interest_changed(self, subject: bytes) -> None:
         self._is_stale = True
-        self._replies.clear()
+        self._forget_replies()
         if self._watches.count:
             for watch in self._watches.overlapping(subject):
                 watch.changed()
@@ -170,14 +171,14 @@ class Account:
         for entry in entries:
             self._captures.insert(entry)
         self._is_stale = True
-        self._replies.clear()
+        self._forget_replies()
 
     def remove_capture(self, capture: Capture) -> None:
         """A stream no longer wants messages."""
         for entry in self._capture_entries.pop(id(capture), ()):
             self._captures.remove(entry)
         self._is_stale = True
-        self._replies.clear()
+        self._forget_replies()
 
     def capture_of(self, subject: bytes) -> Capture | None:
         """The stream that stores messages of a subject; there is at most one."""
@@ -236,14 +237,19 @@ class Account:
         """Where this reply goes, and those that begin as it does; None when that is not one plain subscription."""
         prefix = reply[: reply.rfind(b".") + 1]
         route = self._replies.get(prefix)
-        if route is not None and reply.startswith(route.prefix):
-            return route
-        found = self._find_reply_route(reply)
-        if found is not None:
+        if route is None or not reply.startswith(route.prefix):
+            route = self._find_reply_route(reply)
+            if route is None:
+                return None
             if len(self._replies) >= REPLY_PREFIXES_MAX:
-                self._replies.clear()
-            self._replies[prefix] = found
-        return found
+                self._forget_replies()
+            self._replies[prefix] = route
+        self.last_reply = route
+        return route
+
+    def _forget_replies(self) -> None:
+        self._replies.clear()
+        self.last_reply = None
 
     def _find_reply_route(self, reply: bytes) -> ReplyRoute | None:
         found = self.sublist.match(reply)
@@ -261,7 +267,7 @@ class Account:
             return None
         if len(self.sublist.overlapping(sub.subject)) != 1 or self._captures.overlapping(sub.subject):
             return None
-        return ReplyRoute(sub, head + b"." if head else b"", last == b">")
+        return ReplyRoute(sub.client, sub.sid, head + b"." if head else b"", last == b">")
 
     def _carry_acks(self, origin: Client, data: Buffer, ops: array[int], first: int, stop: int) -> None:
         """Acks to consumers: one route for as many in a row as begin with the same four or six tokens."""

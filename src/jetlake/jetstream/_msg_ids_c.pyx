@@ -11,7 +11,8 @@ from libc.string cimport memcmp, memcpy
 from jetlake import ops as _ops
 from jetlake.jetstream import _msg_ids_py as _twin
 from jetlake.jetstream._msg_ids_py import check_door
-from jetlake.ops cimport PubOp, op_count
+from jetlake.buffers cimport bytes_of
+from jetlake.ops cimport PubOp, op_count, ops_of
 from jetlake.store._record_c cimport MSG_ID, Parts, is_sound, parse
 from jetlake.store._subject_entry cimport Entry
 from jetlake.store._subject_table_c cimport SubjectTable
@@ -133,17 +134,16 @@ cdef class MsgIds:
 
     def admit(self, data, ops, Py_ssize_t first, Py_ssize_t stop, uint64_t seq, int64_t now_ns, int64_t size_max):
         """Where the first publish of first..stop-1 stands that needs a rule; see `msg_ids.py`."""
-        cdef const uint8_t[::1] view = data
-        cdef uint32_t[::1] words = ops
-        if not 0 <= first <= stop <= op_count(words.shape[0]):
-            check_door(words.shape[0], first, stop)
+        cdef Py_ssize_t data_size, words, number
+        cdef const uint8_t* source = <const uint8_t*>bytes_of(data, &data_size)
+        cdef PubOp* op_list = ops_of(ops, &words)
+        cdef PubOp* op
+        cdef const uint8_t* block
+        if not 0 <= first <= stop <= op_count(words):
+            check_door(words, first, stop)
         if first == stop:
             return stop
         self._expire(now_ns)
-        cdef PubOp* op_list = <PubOp*>&words[0]
-        cdef PubOp* op
-        cdef Py_ssize_t number, data_size = view.shape[0]
-        cdef const uint8_t* block
         for number in range(first, stop):
             op = op_list + number
             if 0 <= size_max < <int64_t>op.headers_size + op.payload_size or op.headers_size > HEADERS_SIZE_MAX:
@@ -152,7 +152,7 @@ cdef class MsgIds:
                 continue
             if op.headers_start > data_size or op.headers_size > data_size - op.headers_start:
                 raise IndexError(f"operation {number} is not in the buffer")
-            block = &view[0] + op.headers_start
+            block = source + op.headers_start
             if op.headers_size < PLAIN_BLOCK_SIZE or memcmp(block, PLAIN_BLOCK, PLAIN_BLOCK_SIZE) != 0:
                 return number
             if op.flags & OP_SPECIAL:

@@ -56,7 +56,7 @@ class JsAccount:
         self.offline: dict[str, str] = {}  # streams that could not be opened, and why
         self.api_total = self.api_errors = 0
         self._deleting: dict[str, list[Callable[[], None]]] = {}  # who waits for the end of a stream, by its name
-        self._room = {storage: _Room(self, storage) for storage in Storage}
+        self._room = {storage: Room(self, storage) for storage in Storage}
 
     # Streams
 
@@ -249,9 +249,9 @@ class JsAccount:
         """The bytes that messages take."""
         return sum(stream.store.catalog.size for stream in self.streams.values() if stream.config.storage is storage)
 
-    def room(self, storage: Storage) -> int:
-        """How many received bytes may be stored for sure; asked for every run of publishes."""
-        return self._room[storage].left()
+    def room(self, storage: Storage) -> Room:
+        """Tells how many received bytes may be stored for sure; it is asked for every run of publishes."""
+        return self._room[storage]
 
     def check_room(self, storage: Storage, size: int) -> None:
         """Raise ApiError when a message of this size does not fit into the account or the server."""
@@ -319,7 +319,7 @@ class _Removal:
         self._done()
 
 
-class _Room:
+class Room:
     """What is left of a storage, counted anew only when it could have run out since.
 
     Nobody can store more than a step's worth of bytes between two questions, so with much room left there is no need to

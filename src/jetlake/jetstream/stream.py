@@ -74,6 +74,7 @@ class Stream:
         self.waiting: dict[int, Any] = {}  # consumers, by identity, that can deliver the next message at once
         self.interest: Interest | None = None  # unless limits alone say what stays
         self.msg_ids = MsgIds(config.duplicate_window, is_loaded=False)
+        self._room = js.room(config.storage)
         self.skipped_ns = 0  # when a message came that nobody was interested in; counted as the stream's last
         self.problem: BaseException | None = None  # why nothing can be stored at the moment
         self._answers: list[Answer] = []
@@ -205,7 +206,7 @@ class Stream:
     def _ingest_plain(self, data: Buffer, ops: array[int], first: int, stop: int, size: int) -> int:
         """Store publishes up to one that needs a rule; where that is. All of them take about `size` bytes."""
         store, seq = self.store, self.store.catalog.last_seq + 1
-        if self.js.room(self.config.storage) < size:
+        if self._room.left() < size:
             return first
         end = self.msg_ids.admit(data, ops, first, stop, seq, self.host.clock(), self.config.max_msg_size)
         if end == first:
@@ -224,23 +225,24 @@ class Stream:
     def _acknowledge_run(self, data: Buffer, ops: array[int], first: int, stop: int, seq: int) -> None:
         if self.config.no_ack:
             return
+        route = self.account.last_reply
         while first < stop:
-            place = first * OP_WORDS
-            start, size = ops[place + 2], ops[place + 3]
             end = first
-            if size:
-                reply = bytes(memoryview(data)[start : start + size])
-                route = self.account.reply_route(reply)
-                if route is not None:
-                    assert route.sub.client is not None
-                    frames, end = ack_frames(
-                        data, ops, first, stop, route.prefix, route.may_have_dots, route.sub.sid, self._ack_head, seq
-                    )
-                    if frames:
-                        self._answers.append(Acks(route.sub.client, frames))
-                if end == first:
+            if route is not None:
+                frames, end = ack_frames(
+                    data, ops, first, stop, route.prefix, route.may_have_dots, route.sid, self._ack_head, seq
+                )
+                if frames:
+                    self._answers.append(Acks(route.client, frames))
+            if end == first:  # its reply goes elsewhere, or it wants none
+                start, size = ops[first * OP_WORDS + 2 : first * OP_WORDS + 4]
+                if size:
+                    reply = bytes(data[start : start + size])
+                    found = self.account.reply_route(reply)
+                    if found is not None and found is not route:
+                        route = found
+                        continue
                     self._acknowledge(reply, b"%s%d}" % (self._ack_head, seq))
-            if end == first:
                 end += 1
             seq += end - first
             first = end
@@ -309,7 +311,8 @@ class Stream:
         """Something was done that has to be committed, or answered."""
         if not self._is_closed:
             self.host.commit_soon(self)
-            self._schedule_expiry()
+            if self.store.may_expire:
+                self._schedule_expiry()
 
     def when_durable(self, done: Callable[[], None], failed: Failed = lambda error: None) -> None:
         """Call back once everything done so far is as durable as configured, or `failed` if it can not be."""
@@ -338,6 +341,7 @@ class Stream:
         answers, self._answers = self._answers, []
         self._committing_size = self._uncommitted_size
         self._send(answers)
+        self.host.flush()  # somebody waits for just this
         self._after_commit()
         return True
 
@@ -391,15 +395,17 @@ class Stream:
     def _after_commit(self) -> None:
         self._uncommitted_size -= self._committing_size
         self._committing_size = 0
-        if self._uncommitted_size <= UNCOMMITTED_SIZE_MAX:
+        if self._held and self._uncommitted_size <= UNCOMMITTED_SIZE_MAX:
             for client in self._held.values():
                 client.connection.release()
             self._held.clear()
-        idle, self._idle = self._idle, []
-        for callback in idle:
-            callback()
+        if self._idle:
+            idle, self._idle = self._idle, []
+            for callback in idle:
+                callback()
         self._signal()
-        self._schedule_sync()
+        if self._sync is None:
+            self._schedule_sync()
 
     def _signal(self) -> None:
         """Tell consumers that can deliver that there is something new."""
@@ -526,7 +532,7 @@ class Stream:
 
     def _schedule_sync(self) -> None:
         """With an interval between syncs, the last messages of a burst must be synced too."""
-        if self._sync is None and not self._is_closed and isinstance(self.store, FileStore):
+        if not self._is_closed and isinstance(self.store, FileStore):
             due_ns = self.store.next_sync_ns()
             if due_ns is not None:
                 self._sync = self.host.call_at(due_ns, self._sync_now)

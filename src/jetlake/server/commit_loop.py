@@ -52,9 +52,23 @@ class CommitLoop:
         self._is_batch = False
         if self._waiting and not self._is_scheduled:
             if len(self._waiting) == 1 and not self._running and not next(iter(self._waiting.values())).is_synced:
-                self._turn()
+                self._commit_alone()
             else:
                 self._schedule()
+
+    def _commit_alone(self) -> None:
+        """Commit the one unit that waits, at once."""
+        key, unit = self._waiting.popitem()
+        try:
+            is_done = unit.commit_now()
+        except Exception as error:
+            unit.fail_commit(error)
+            is_done = True
+        if is_done:
+            self._tell_idle()
+        else:
+            self._waiting[key] = unit
+            self._turn()
 
     def _schedule(self) -> None:
         if not self._is_scheduled:

@@ -73,6 +73,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             return memoryview(self._own)[self._used :]
         shared = self._server.buffer
         self._used = len(self._rest)
+        if not self._used:
+            return shared.view
         shared.data[: self._used] = self._rest
         return shared.view[self._used :]
 

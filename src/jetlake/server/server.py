@@ -323,9 +323,7 @@ class Server:
         try:
             while clients := self.broker.take_output():
                 for client in clients:
-                    connection = client.connection
-                    assert isinstance(connection, ClientConnection)
-                    connection.flush()
+                    client.connection.flush()
         finally:
             self._is_flushing = False
 

@@ -1,8 +1,8 @@
 # Columns in the layout of Arrow while a kernel fills them: `_arrow_c` from records, `_msgs_c` from received messages.
-from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy
 
+from jetlake.buffers cimport room_of
 from jetlake.store._record_c cimport Parts, load64
 
 cdef enum:  # as in `_arrow_py`; a test compares them
@@ -83,12 +83,9 @@ cdef inline bint is_utf8(const uint8_t* text, Py_ssize_t size) noexcept nogil:
 
 
 cdef inline void* words(buffer, bint is_wanted, Py_ssize_t size_min) except? NULL:
-    """Where a buffer lies; it stays there, since its owner holds it and nobody resizes it meanwhile."""
-    cdef Py_buffer view
-    PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
-    cdef void* start = view.buf if view.len else NULL
-    cdef Py_ssize_t size = view.len
-    PyBuffer_Release(&view)
+    """Where a buffer lies."""
+    cdef Py_ssize_t size
+    cdef void* start = room_of(buffer, &size)
     if is_wanted and size < size_min:
         raise ValueError(f"a buffer of {size} bytes, {size_min} are needed")
     return start

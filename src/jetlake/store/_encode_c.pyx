@@ -3,7 +3,8 @@
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
 
 from jetlake import ops as _ops
-from jetlake.ops cimport PubOp, op_count
+from jetlake.buffers cimport bytes_of, room_of
+from jetlake.ops cimport PubOp, op_count, ops_of
 from jetlake.store import format as _format
 from jetlake.store._encode_py import _check_door, op_problem
 from jetlake.store._record_c cimport HEADERS_SIZE_MAX, MSG_ID, PAYLOAD_SIZE_MAX, SUBJECT_SIZE_MAX, put, record_size
@@ -30,21 +31,22 @@ def encode_batch(data, ops, Py_ssize_t first, Py_ssize_t stop, chunk, uint64_t u
                  Py_ssize_t count, SubjectTable table not None, uint64_t seq, int64_t time_ns, uint64_t seed,
                  uint64_t size_fixed, uint64_t size_headers, int64_t per_subject_max, list over not None):
     """Encode operations first..stop-1 for as long as they fit; see `encode.py`."""
-    cdef const uint8_t[::1] view = data
-    cdef uint32_t[::1] op_words = ops, offset_out = offsets, id_out = ids
-    cdef uint8_t[::1] chunk_view = chunk
-    if not (0 <= first <= stop <= op_count(op_words.shape[0]) and used <= <uint64_t>chunk_view.shape[0]
-            and 0 <= count <= offset_out.shape[0] <= id_out.shape[0] and 1 <= seq <= SEQ_MAX + 1 - <uint64_t>(stop - first)):
-        _check_door(data, ops, first, stop, chunk_view.shape[0], used, offset_out.shape[0], id_out.shape[0], count, seq)
-    if first == stop or count == offset_out.shape[0]:
-        return first, used, 0
-    cdef const uint8_t* source = &view[0] if view.shape[0] else NULL
-    cdef uint64_t source_size = view.shape[0], room = chunk_view.shape[0], size = 0, size_needed
-    cdef uint8_t* out = &chunk_view[0] if room else NULL
-    cdef PubOp* op_list = <PubOp*>&op_words[0]
+    cdef Py_ssize_t source_size, words, room, count_max, id_count_max, done = first
+    cdef const uint8_t* source = <const uint8_t*>bytes_of(data, &source_size)
+    cdef PubOp* op_list = ops_of(ops, &words)
     cdef PubOp* op
-    cdef Py_ssize_t done = first, count_max = offset_out.shape[0]
+    cdef uint8_t* out = <uint8_t*>room_of(chunk, &room)
+    cdef uint32_t* offset_out = <uint32_t*>room_of(offsets, &count_max)
+    cdef uint32_t* id_out = <uint32_t*>room_of(ids, &id_count_max)
+    cdef uint64_t size = 0, size_needed
     cdef int64_t slot
+    count_max //= 4
+    id_count_max //= 4
+    if not (0 <= first <= stop <= op_count(words) and used <= <uint64_t>room and 0 <= count <= count_max <= id_count_max
+            and 1 <= seq <= SEQ_MAX + 1 - <uint64_t>(stop - first)):
+        _check_door(data, ops, first, stop, room, used, count_max, id_count_max, count, seq)
+    if first == stop or count == count_max:
+        return first, used, 0
     while done < stop and count < count_max:
         op = op_list + done
         if op.flags & OP_SPECIAL:
@@ -54,7 +56,7 @@ def encode_batch(data, ops, Py_ssize_t first, Py_ssize_t stop, chunk, uint64_t u
                 break
             raise op_problem(source_size, ops[done * OP_WORDS:(done + 1) * OP_WORDS])
         size_needed = record_size(op.subject_size, op.headers_size, op.payload_size, False)
-        if size_needed > room - used:
+        if size_needed > <uint64_t>room - used:
             break
         slot = <int64_t>op.slot - 1
         if slot < 0 or not table.holds_c(<uint32_t>slot, source + op.subject_start, op.subject_size):

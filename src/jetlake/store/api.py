@@ -31,8 +31,11 @@ class StreamLimits:
     discard: Discard = Discard.OLD
     discard_new_per_subject: bool = False
     subject_delete_marker_ttl_ns: int = 0
+    is_bounded: bool = field(init=False, repr=False)  # whether a new message may make old ones go, or be refused itself
 
     def __post_init__(self) -> None:
+        is_bounded = self.max_msgs > 0 or self.max_bytes > 0 or self.discard_new_per_subject
+        object.__setattr__(self, "is_bounded", is_bounded)
         if self.max_age_ns < 0 or self.subject_delete_marker_ttl_ns < 0:
             raise BadRequest("a time limit is negative")
         if self.discard_new_per_subject and (self.discard is not Discard.NEW or self.max_msgs_per_subject <= 0):

@@ -74,11 +74,16 @@ class BlockIndex:
         del self.offsets[self.count :]
         del self.ids[self.count :]
 
-    def note_seqs(self, seq: int, count: int) -> None:
-        """The next `count` messages have sequences from `seq` on. Call before `count` is raised."""
+    def extend(self, seq: int, count: int) -> None:
+        """Offsets and subjects of so many more messages were put in place; their sequences go from `seq` on."""
+        if self.seqs is not None or seq != self.base_seq + self.count:
+            self._note_seqs(seq, count)
+        self.count += count
+
+    def _note_seqs(self, seq: int, count: int) -> None:
         if not self.count and self.seqs is None:
             self.base_seq = seq
-        elif self.seqs is None and seq != self.base_seq + self.count:
+        elif self.seqs is None:
             self.seqs = array("I", range(self.count))
         if self.seqs is not None:
             self.seqs.extend(range(seq - self.base_seq, seq - self.base_seq + count))
@@ -86,9 +91,8 @@ class BlockIndex:
     def add(self, seq: int, offset: int, slot: int) -> None:
         """Append one message."""
         self.reserve(1)
-        self.note_seqs(seq, 1)
         self.offsets[self.count], self.ids[self.count] = offset, slot
-        self.count += 1
+        self.extend(seq, 1)
 
     def drop(self, position: int) -> None:
         """Forget one message."""
@@ -140,7 +144,7 @@ class MsgBlock:
         self.index: BlockIndex | None = None
         self.chunks: list[Chunk] = []
         self.body_size = self.written_size = self.synced_size = 0
-        self.last_hash = 0
+        self.last_hash = 0  # of a sealed block
         self.sealed = False
         self.groups: list[RemovalGroup] = []  # tombstones in this block that speak of earlier blocks, or of none
         self.floor_seq = header.floor_seq
@@ -200,28 +204,33 @@ class MsgBlock:
         """Append one encoded record; its offset."""
         chunk = self.room(len(record))
         chunk.data[chunk.used : chunk.used + len(record)] = record
-        self.advance(chunk, chunk.used + len(record))
+        chunk.used += len(record)
+        self.body_size = chunk.end
         return self.body_size - len(record)
 
-    def advance(self, chunk: Chunk, used: int) -> None:
-        """Records were encoded into the last chunk up to `used`."""
-        chunk.used = used
-        self.body_size = chunk.end
-        self.last_hash = int.from_bytes(chunk.data[used - 8 : used], "little")
+    def seal(self) -> None:
+        """Nothing more will be staged."""
+        self.sealed = True
+        for chunk in self.chunks:
+            if chunk.used:
+                self.last_hash = int.from_bytes(chunk.data[chunk.used - 8 : chunk.used], "little")
 
     def pending(self) -> list[memoryview]:
         """The staged bytes that the disk has not been given, in order."""
-        written_size = self.written_size
+        written_size, chunks = self.written_size, self.chunks
+        if chunks and chunks[-1].base <= written_size:  # most of the time
+            chunk = chunks[-1]
+            return [memoryview(chunk.data)[written_size - chunk.base : chunk.used]] if chunk.end > written_size else []
         return [
             memoryview(chunk.data)[max(written_size - chunk.base, 0) : chunk.used]
-            for chunk in self.chunks
-            if chunk.base + chunk.used > written_size
+            for chunk in chunks
+            if chunk.end > written_size
         ]
 
     def trim_chunks(self, keep: int = CACHED_CHUNKS_MAX) -> None:
         """Let go of chunks that are on disk, but for the newest few."""
         count = 0
-        while len(self.chunks) - count > keep and self.chunks[count].end <= self.written_size:
+        while len(self.chunks) > keep + count and self.chunks[count].end <= self.written_size:
             count += 1
         if count:
             self.chunks = self.chunks[count:]  # a new list: another thread may be reading from the old one

@@ -26,6 +26,7 @@ from jetlake.subjects import check_tokens, decode_subject, encode_subject
 
 # Flags, three lengths and the trailer.
 _RECORD_OVERHEAD_MAX = 1 + 3 * 5 + 2 + 32
+_SEQ_SPAN_MAX = BLOCK_SEQ_SPAN_MAX // 2  # of a block's messages; skipped ones may follow
 
 
 class BlockStore(Retention):
@@ -84,14 +85,14 @@ class BlockStore(Retention):
         self._check_writable()
         stop = len(ops) // OP_WORDS if stop is None else stop
         stop = min(stop, first + self._seqs_left())
-        first_seq, start = self.catalog.last_seq + 1, first
-        if self._must_store_singly(ops, first, stop):
-            first = self._append_singly(data, ops, first, stop)
+        first_seq = self.catalog.last_seq + 1
+        if self.limits.is_bounded and self._must_store_singly(ops, first, stop):
+            done = self._append_singly(data, ops, first, stop)
         else:
-            first = self._append_all(data, ops, first, stop)
-        if first > start:
-            self._done()
-        return first_seq, first
+            done = self._append_all(data, ops, first, stop)
+        if self.autocommit and done > first:
+            self.commit()
+        return first_seq, done
 
     def skip(self, count: int = 1) -> int:
         """Use up sequences without a message; the last one used."""
@@ -272,6 +273,11 @@ class BlockStore(Retention):
             self._done()
         return expired
 
+    @property
+    def may_expire(self) -> bool:
+        """Whether there is anything that leaves by itself."""
+        return self.limits.max_age_ns > 0 or len(self.expiry.wheel) > 0
+
     def next_expiry_ns(self) -> int | None:
         """When the next message expires."""
         return self.expiry.next_ns()
@@ -316,8 +322,9 @@ class BlockStore(Retention):
             block = self._block_for(seq)
             index = block.index
             assert index is not None
-            index.reserve(stop - first)
-            chunk = block.room(_record_room(ops, first, len(data)))
+            chunk = block.chunks[-1] if block.chunks else block.room(_record_room(ops, first, len(data)))
+            if index.count + stop - first > len(index.offsets):
+                index.reserve(stop - first)
             done, used, size = encode_batch(
                 data,
                 ops,
@@ -332,22 +339,25 @@ class BlockStore(Retention):
                 catalog.table,
                 seq,
                 time_ns,
-                block.seed,
+                block.header.hash_seed,
                 self.size_fixed,
                 self.size_headers,
                 self.limits.max_msgs_per_subject,
                 over,
             )
             if done == first:
-                break
-            index.note_seqs(seq, done - first)
-            index.count += done - first
-            block.advance(chunk, used)
+                if block.room(_record_room(ops, first, len(data))) is chunk:
+                    break  # not for want of room
+                continue
+            index.extend(seq, done - first)
+            chunk.used = used
+            block.body_size = chunk.base + used
             self._count_in(block, seq + done - first - 1, time_ns, size)
             first = done
         if over:
             self._trim_subjects(over)
-        self._enforce()
+        if self.limits.is_bounded:
+            self._enforce()
         return first
 
     def _must_store_singly(self, ops: array[int], first: int, stop: int) -> bool:
@@ -403,16 +413,20 @@ class BlockStore(Retention):
         """Messages up to `last_seq` were staged in the active block."""
         catalog = self.catalog
         block.last_seq = catalog.last_seq = last_seq
-        block.note_time(time_ns)
         block.size += size
         catalog.size += size
         catalog.last_time_ns = time_ns
+        if time_ns > block.time_ns_max:
+            block.time_ns_max = time_ns
+        if time_ns < block.time_ns_min:
+            block.time_ns_min = time_ns
 
     def _block_for(self, seq: int) -> MsgBlock:
         """The active block, or a new one when it is full."""
-        block = self.catalog.active
-        if block.body_size >= self.block_size_max or seq - block.first_seq > BLOCK_SEQ_SPAN_MAX // 2:
-            self._rotate()
+        block = self.catalog.blocks[-1]
+        if block.body_size < self.block_size_max and seq - block.first_seq <= _SEQ_SPAN_MAX:
+            return block
+        self._rotate()
         return self.catalog.active
 
     def _time_of(self, seq: int) -> int:

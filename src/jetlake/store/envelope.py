@@ -77,11 +77,8 @@ class Envelope:
         self.compression = Compression(compression)
         self.cipher = Cipher(cipher)
         self._aead = _aead(self.cipher, key)
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether frames are stored as they are."""
-        return self.compression is Compression.NONE and self.cipher is Cipher.NONE
+        # Whether frames are stored as they are.
+        self.is_plain = self.compression is Compression.NONE and self.cipher is Cipher.NONE
 
     def seal(self, plain: Buffer, aad: bytes) -> bytes:
         """Compress, then encrypt."""

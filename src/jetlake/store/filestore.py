@@ -21,10 +21,10 @@ from types import TracebackType
 from typing import Self
 
 from jetlake.clock import SECOND_NS, Clock, system_clock
-from jetlake.errors import StoreFrozen
+from jetlake.errors import StoreClosed, StoreFrozen
 from jetlake.store import maintenance
 from jetlake.store.api import StreamLimits
-from jetlake.store.block import BlockIndex, MsgBlock
+from jetlake.store.block import CACHED_CHUNKS_MAX, BlockIndex, MsgBlock
 from jetlake.store.block_file import BlockFile, envelope_of, frame_cuts
 from jetlake.store.catalog import Catalog
 from jetlake.store.checkpoint import Checkpoint, write_checkpoint
@@ -153,7 +153,7 @@ class FileStore(BlockStore):
         """
         self._check_writable()
         catalog = self.catalog
-        block = catalog.active
+        block = catalog.blocks[-1]
         start, end = block.written_size, block.body_size
         if not 0 < end - start <= SMALL_SIZE_MAX or self.removals or catalog.first_seq > self.logged_floor_seq:
             return False
@@ -163,16 +163,18 @@ class FileStore(BlockStore):
         if sync and (self._unsynced or self._has_new_names):
             return False
         assert not self._committing, "one commit at a time"
-        file = self.block_files[block.id]
-        file.append(block.pending(), start, self._frame_cuts(block, file), block.last_seq, reserve=sync)
+        file = self.block_files[block.header.block_id]
+        cuts = self._frame_cuts(block, file) if not file.envelope.is_plain else ()
+        file.append(block.pending(), start, cuts, block.last_seq, reserve=sync)
         block.written_size = end
         if sync:
             file.file.sync()
             block.synced_size = end
             self._synced_at_ns = self.clock()
         else:
-            self._unsynced[block.id] = file
-        block.trim_chunks(2)
+            self._unsynced[block.header.block_id] = file
+        if len(block.chunks) > CACHED_CHUNKS_MAX:
+            block.trim_chunks()
         self.durable_seq = catalog.last_seq
         return True
 
@@ -221,7 +223,7 @@ class FileStore(BlockStore):
                 self.catalog.let_go(block)
                 if self._is_choppy(block, write.file):
                     self._sparse.add(block.id)
-            block.trim_chunks(0 if block.sealed else 2)
+            block.trim_chunks(0 if block.sealed else CACHED_CHUNKS_MAX)
         self._has_new_names = commit.has_new_names and not commit.sync
         if commit.sync:
             for file in commit.unsynced:
@@ -389,7 +391,7 @@ class FileStore(BlockStore):
         self._stage_removals()
         block = self.catalog.active
         assert block.index is not None
-        block.sealed = True
+        block.seal()
         block.index.trim()
         self._sealed[block.id] = seal(block, block.index)
         self.add_block(block.id + 1)
@@ -589,7 +591,8 @@ class FileStore(BlockStore):
         self._lock.release()
 
     def _check_writable(self) -> None:
-        super()._check_writable()
+        if self.closed:
+            raise StoreClosed(self.name)
         if self.frozen is not None:
             raise StoreFrozen(self.name, self.frozen)
 

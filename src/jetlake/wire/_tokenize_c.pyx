@@ -4,7 +4,8 @@ from libc.stdint cimport UINT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy
 
 from jetlake import ops as _ops
-from jetlake.ops cimport PubOp, op_count
+from jetlake.buffers cimport bytes_of
+from jetlake.ops cimport PubOp, op_count, ops_of
 from jetlake.wire import protocol
 from jetlake.wire._tokenize_py import _check_door
 
@@ -188,16 +189,14 @@ cdef uint32_t _flags(const uint8_t* at, const uint8_t* end) noexcept nogil:
 def tokenize(data, Py_ssize_t start, Py_ssize_t end, ops, Py_ssize_t count_max, int64_t max_payload,
              Py_ssize_t max_control_line, bint headers=True):
     """Write an operation for each publish of data[start:end]; see `tokenize.py`."""
-    cdef const uint8_t[::1] view = data
-    cdef uint32_t[::1] op_words = ops
-    if not (0 <= start <= end <= view.shape[0] <= UINT32_MAX and 0 <= count_max <= op_count(op_words.shape[0])
-            and max_control_line >= 0):
-        _check_door(view.shape[0], start, end, op_words.shape[0], count_max, max_control_line)
+    cdef Py_ssize_t size, words
+    cdef const uint8_t* source = <const uint8_t*>bytes_of(data, &size)
+    cdef PubOp* op_list = ops_of(ops, &words)
+    cdef PubOp op
+    if not (0 <= start <= end <= size <= UINT32_MAX and 0 <= count_max <= op_count(words) and max_control_line >= 0):
+        _check_door(size, start, end, words, count_max, max_control_line)
     if start == end:
         return 0, start, NEED_MORE, 0
-    cdef const uint8_t* source = &view[0]
-    cdef PubOp* op_list = <PubOp*>&op_words[0] if count_max else NULL
-    cdef PubOp op
     cdef Line line = Line(0, 0, 0)
     cdef Py_ssize_t count = 0, offset = start, stop
     cdef int reason
