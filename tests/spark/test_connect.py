@@ -19,6 +19,7 @@ pytestmark = needs_connect
 CLIENT = """
 import sys
 from jetlake.spark import read, session
+from jetlake.spark.jobs.verify import verify
 path, target = sys.argv[1:]
 spark = session(remote="local[2]")
 print(type(spark).__module__)
@@ -27,6 +28,7 @@ print("narrowed", read(spark, "seq <= 5 AND subject LIKE 'orders.eu.%'", path=pa
 rows = read(spark, path=path).select("subject", "payload")
 rows.write.format("jetstream").mode("append").save(target)
 print("written", read(spark, path=target).count())
+print("verified", verify(spark, path)[0].records)
 """
 
 
@@ -37,5 +39,5 @@ def test_a_connect_server_reads_and_writes_streams(tmp_path: Path) -> None:
     command = [sys.executable, "-c", CLIENT, str(tmp_path / "ORDERS"), str(tmp_path / "COPY")]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    expected = ["pyspark.sql.connect.session", "found by itself 50", "narrowed 1", "written 50"]
+    expected = ["pyspark.sql.connect.session", "found by itself 50", "narrowed 1", "written 50", "verified 50"]
     assert done.stdout.splitlines() == expected

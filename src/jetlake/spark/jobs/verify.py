@@ -7,6 +7,7 @@ stores too large for one core; `jetlake verify` goes through one block after the
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +34,8 @@ from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.subject_table import SubjectTable
 from jetlake.store.view import StreamView
 
+_TASKS_PER_CORE, _REMOTE_TASKS = 4, 64
+_kept = threading.local()
 _RESULT = "directory string, path string, records long, file_size long, damage array<string>, notes array<string>"
 
 
@@ -79,15 +82,17 @@ def _check_blocks(spark: SparkSession, blocks: list[tuple[str, str]], settings: 
     if not blocks:
         return []
     last = dict(blocks)
-    rows = [(directory, name, last[directory] == name) for directory, name in blocks]
-    frame = spark.createDataFrame(rows, "directory string, name string, is_last boolean")
-    tasks = min(len(rows), 4 * (spark.sparkContext.defaultParallelism if hasattr(spark, "sparkContext") else 16))
 
-    # A plain UDF: Arrow would gain nothing with a row for each block, and wants pandas.
-    check = F.udf(
-        lambda directory, name, is_last: check_block(directory, name, is_last, settings), _RESULT, useArrow=False
-    )
-    found = frame.repartition(tasks).select(check("directory", "name", "is_last").alias("found"))
+    def check(number: int) -> dict[str, Any]:
+        directory, name = blocks[number]
+        return check_block(directory, name, last[directory] == name, settings)
+
+    if hasattr(spark, "sparkContext"):  # as an RDD: what a query costs before it begins would be a third of a gigabyte
+        tasks = min(len(blocks), _TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
+        return spark.sparkContext.parallelize(range(len(blocks)), tasks).map(check).collect()
+    # Spark Connect has none. A plain UDF: Arrow would gain nothing with a row for each block, and wants pandas.
+    udf = F.udf(check, _RESULT, useArrow=False)
+    found = spark.range(0, len(blocks), 1, min(len(blocks), _REMOTE_TASKS)).select(udf("id").alias("found"))
     return [row.found.asDict() for row in found.collect()]
 
 
@@ -99,7 +104,7 @@ def check_block(directory: str, name: str, is_last: bool, settings: Options) -> 
     found: dict[str, Any] = {"directory": directory, "path": path, "records": 0, "file_size": OS_FILES.size(path)}
     if header is not None:
         block, file = open_block(OS_FILES, path, header, settings.keys)
-        body = read_body(file)
+        body = read_body(file, _scratch())
         scanned = scan_block(block, file, body, SubjectTable(), SIZES)
         records = scanned.records
         found["records"] = len(records.seqs) + len(records.others)
@@ -119,6 +124,14 @@ def check_block(directory: str, name: str, is_last: bool, settings: Options) -> 
     found["damage"] = [f"{problem.kind}: {problem}" for problem in problems if problem.severity == "damage"]
     found["notes"] = [f"{problem.kind}: {problem}" for problem in problems if problem.severity == "note"]
     return found
+
+
+def _scratch() -> bytearray:
+    """Room for a block, which a thread keeps from one to the next."""
+    if not hasattr(_kept, "scratch"):
+        _kept.scratch = bytearray()
+    scratch: bytearray = _kept.scratch
+    return scratch
 
 
 def _check_together(report: Verified, settings: Options) -> None:
