@@ -91,6 +91,21 @@ def test_the_active_block_is_sealed_if_it_is_worth_it() -> None:
     assert Compaction(store, 0.1).is_done and len(store.catalog.blocks) == 1
 
 
+def test_what_says_that_messages_are_gone_is_not_dead() -> None:
+    store = half_dead(MemFiles(), kind=ThriftyStore)
+    block = store.catalog.blocks[0]
+    for seq in range(block.first_seq, block.last_seq):
+        store.remove(seq)
+    store.remove(block.first_seq + 40)  # of another block, so that this one stays where it is
+    left = payloads(store)
+    compaction = Compaction(store)
+    for _ in range(100):
+        if not compaction.is_done:
+            store.commit()
+    assert compaction.is_done and not store.has_more and payloads(store) == left
+    assert max(block.fixed_size for block in store.catalog.blocks[:-1]) > 0
+
+
 def test_a_block_that_goes_while_it_waits_is_done_with() -> None:
     store = half_dead(MemFiles())
     compaction = Compaction(store)

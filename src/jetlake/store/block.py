@@ -140,6 +140,7 @@ class MsgBlock:
         self.gone = SequenceSet()
         self.lost = SequenceSet()  # of the gone ones, those taken by damage
         self.size = 0  # of the live messages, as JetStream counts it
+        self.fixed_size = 0  # of what else the block must hold, as its last rewriting in this process told
         self.time_ns_min, self.time_ns_max = 2**63 - 1, -(2**63)
         self.index: BlockIndex | None = None
         self.chunks: list[Chunk] = []

@@ -49,5 +49,5 @@ class Compaction:
 
 
 def dead_part(block: MsgBlock) -> float:
-    """How much of a block's bytes belongs to no live message, from 0 to 1."""
-    return 1 - min(block.size / block.body_size, 1) if block.body_size else 0.0
+    """How much of a block's bytes a rewriting could leave out, from 0 to 1, as far as that is known."""
+    return 1 - min((block.size + block.fixed_size) / block.body_size, 1) if block.body_size else 0.0

@@ -481,6 +481,7 @@ class FileStore(BlockStore):
         self.catalog.forget(block)
         block.chunks, block.index, block.groups = [], after.index, after.groups
         block.body_size = block.written_size = block.synced_size = after.body_size
+        block.fixed_size = max(after.body_size - after.size, 0)
         block.last_hash = after.last_hash
 
     def _after_removal(self, block: MsgBlock) -> None:
