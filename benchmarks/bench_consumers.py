@@ -255,14 +255,16 @@ def measure(case: Case, generator: Generator, directory: Path, rounds: int, divi
 def measure_idle(
     generator: Generator, directory: Path, rounds: int, divisor: int, idle_count: int
 ) -> dict[str, Result]:
-    """The publish rate beside each kind, and beside none."""
+    """The publish rate beside each kind, and beside none; each round begins with another of them."""
     kinds = {"none": no_idle, **IDLE_KINDS}
     results = {kind: Result([], []) for kind in kinds}
+    order = list(kinds.items())
     with benches(directory, generator, 500_000 // divisor) as both:
         for _ in range(rounds):
-            for kind, prepare in kinds.items():
+            for kind, prepare in order:
                 for bench, loads in zip(both, results[kind], strict=True):
                     loads.append(publish_beside(bench, prepare, idle_count, IDLE_WALL_NS_MIN // divisor))
+            order.append(order.pop(0))
     return results
 
 
