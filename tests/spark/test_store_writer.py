@@ -17,7 +17,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql.types import StructType  # noqa: E402
 
-from jetlake.errors import StoreError  # noqa: E402
+from jetlake.errors import CorruptBlock, StoreError  # noqa: E402
 from jetlake.jetstream.stream_meta import read_meta  # noqa: E402
 from jetlake.spark import store_writer  # noqa: E402
 from jetlake.spark.batches import RowMaker  # noqa: E402
@@ -142,6 +142,20 @@ def test_overwrite_replaces_a_store(tmp_path: Path) -> None:
 def test_giving_up_leaves_nothing(tmp_path: Path) -> None:
     target = writer(tmp_path / "S")
     target.give_up([*stage(target), None])
+    assert OS_FILES.list(str(tmp_path)) == []
+
+
+@pytest.mark.parametrize("is_cut", [False, True], ids=["changed", "cut off"])
+@pytest.mark.parametrize("task", range(3))
+def test_what_was_damaged_before_the_commit_is_not_committed(tmp_path: Path, task: int, is_cut: bool) -> None:
+    target = writer(tmp_path / "S")
+    results = stage(target)
+    path = Path(next(staged for staged in results if staged.partition == task).blocks[0].path)
+    data = path.read_bytes()
+    path.write_bytes(data[:-9] if is_cut else data[:-20] + bytes([data[-20] ^ 1]) + data[-19:])
+    with pytest.raises(CorruptBlock, match=r"\.blk: at offset"):
+        target.finish(results)
+    target.give_up(results)
     assert OS_FILES.list(str(tmp_path)) == []
 
 

@@ -13,10 +13,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from jetlake.clock import Clock, system_clock
+from jetlake.errors import CorruptBlock
 from jetlake.spark.batches import Rows
 from jetlake.spark.rows import encode_rows, shift
 from jetlake.store.block import MsgBlock
-from jetlake.store.block_scan import read_body, scan_block
+from jetlake.store.block_file import BlockFile
+from jetlake.store.block_scan import Body, scan_block
 from jetlake.store.check_block import SIZES
 from jetlake.store.files import OS_FILES, Files
 from jetlake.store.format import HEADER_SIZE, BlockHeader, block_name, sidecar_name
@@ -118,20 +120,33 @@ def number(
     """Make a staged block the block of a new store: sequences from base_seq + 1 on, a header, a sidecar, durable."""
     header = BlockHeader(0, 0, block_id, 0, base_seq + block.first, 1, last_time_ns, block.seed)
     path = f"{directory}/{block_name(block_id)}"
-    with open(block.path, "r+b") as file, mmap.mmap(file.fileno(), 0) as data:
-        data[:HEADER_SIZE] = header.encode()
-        shift(memoryview(data), HEADER_SIZE, HEADER_SIZE + block.body_size, block.seed, base_seq)
     files.rename(block.path, path)
     found = MsgBlock(header, path)
     with files.open(path) as opened:
         source = pinned(opened, header, files, ())
-        scan_block(found, source, read_body(source), SubjectTable(), SIZES)
+        try:
+            _settle(found, source, block, base_seq)
+        except ValueError as error:
+            raise CorruptBlock(path, HEADER_SIZE, f"not as the task wrote it: {error}") from error
         opened.sync()
-    assert found.index is not None and found.message_count == block.msgs and not found.lost
+    assert found.index is not None
     with files.open(f"{directory}/{sidecar_name(block_id)}", create=True) as target:
         target.pwrite(0, encode_sidecar(seal(found, found.index), found.index, source))
         target.sync()
     return Numbered(path, found.size)
+
+
+def _settle(found: MsgBlock, source: BlockFile, block: StagedBlock, base_seq: int) -> None:
+    """Put a block's header and sequences right where it lies, and scan it there; ValueError if it is damaged."""
+    end = HEADER_SIZE + block.body_size
+    with open(found.path, "r+b") as file, mmap.mmap(file.fileno(), end) as data, memoryview(data) as view:
+        view[:HEADER_SIZE] = found.header.encode()
+        if base_seq:
+            shift(view, HEADER_SIZE, end, block.seed, base_seq)
+        with view[HEADER_SIZE:] as body:
+            scan_block(found, source, Body(body, [], end, end, b"", [], 0), SubjectTable(), SIZES)
+    if found.message_count != block.msgs or found.lost:
+        raise ValueError(f"{block.msgs} messages were written, {found.message_count} are sound")
 
 
 def bodies(blocks: list[StagedBlock], files: Files = OS_FILES) -> Iterator[tuple[StagedBlock, bytes]]:
