@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
@@ -18,7 +19,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql.types import StructType  # noqa: E402
 
 from jetlake.errors import CorruptBlock, StoreError  # noqa: E402
-from jetlake.jetstream.stream_meta import read_meta  # noqa: E402
+from jetlake.jetstream.stream_meta import read_meta, write_meta  # noqa: E402
 from jetlake.spark import store_writer  # noqa: E402
 from jetlake.spark.batches import RowMaker  # noqa: E402
 from jetlake.spark.errors import BadOption, SparkError  # noqa: E402
@@ -26,6 +27,7 @@ from jetlake.spark.ledger import Entry, Ledger  # noqa: E402
 from jetlake.spark.options import parse_options  # noqa: E402
 from jetlake.spark.staging import BlockStager  # noqa: E402
 from jetlake.spark.store_writer import Staged, StoreWriter  # noqa: E402
+from jetlake.spark.writers import stream_writer  # noqa: E402
 from jetlake.store import FileStore  # noqa: E402
 from jetlake.store.check import check_store  # noqa: E402
 from jetlake.store.files import OS_FILES, OsFiles  # noqa: E402
@@ -53,7 +55,7 @@ def stage(
     for task in range(tasks):
         directory = f"{target._target.draft(query)}/{target._run}/{task}-0"
         OS_FILES.make_dirs(directory)
-        stager, maker = BlockStager(directory, target._options.block_size), RowMaker()
+        stager, maker = BlockStager(directory, target._options.block_size), RowMaker("", target._filters)
         stager.add(maker.rows(rows(10 * batch + task, timed=timed)))
         stager.close()
         results.append(Staged(query, batch, task, stager.blocks, stager.count, maker.subjects))
@@ -106,9 +108,9 @@ def test_a_stream_of_a_store_directory_gets_a_config(tmp_path: Path) -> None:
     meta = read_meta(OS_FILES, str(directory))
     assert (meta.config.name, list(meta.config.subjects)) == ("ORDERS", ["w.>"])
     assert payloads(directory / "msgs") == expected(0)
-    write(tmp_path, stream="OTHER", subjects="x.>,y")
-    other = read_meta(OS_FILES, str(directory.with_name("OTHER")))
-    assert list(other.config.subjects) == ["x.>", "y"]
+    write(tmp_path / "other", stream="OTHER", subjects="w.*,y")
+    other = tmp_path / "other" / "jetstream" / "%24G" / "streams" / "OTHER"
+    assert list(read_meta(OS_FILES, str(other)).config.subjects) == ["w.*", "y"]
 
 
 def test_batches_are_appended_and_a_repeated_one_is_not(tmp_path: Path) -> None:
@@ -137,6 +139,73 @@ def test_overwrite_replaces_a_store(tmp_path: Path) -> None:
     write(tmp_path / "S", 7, overwrite=True)
     assert payloads(tmp_path / "S") == expected(7)
     assert OS_FILES.list(str(tmp_path)) == ["S"]
+
+
+def test_a_driver_that_dies_while_it_overwrites_leaves_the_old_store_or_the_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "start", 5)
+    found, operation, has_died = [], 0, True
+    while has_died:
+        operation += 1
+        path = Path(shutil.copytree(tmp_path / "start", tmp_path / f"S{operation}"))
+        target = writer(path, overwrite=True)
+        staged = stage(target, 7)
+        with monkeypatch.context() as patch:
+            has_died = False
+            crashing(patch, operation)
+            try:
+                target.finish(staged)
+            except Crash:
+                has_died = True
+        found.append(payloads(path))
+    assert all(one in (expected(5), expected(7)) for one in found) and found[0] != found[-1]
+
+
+def test_overwrite_leaves_a_store_alone_that_is_open(tmp_path: Path) -> None:
+    write(tmp_path / "S", 5)
+    with FileStore(tmp_path / "S"), pytest.raises(SparkError, match=r"somebody else has .* open"):
+        write(tmp_path / "S", 7, overwrite=True)
+    assert payloads(tmp_path / "S") == expected(5)
+
+
+def test_overwrite_keeps_the_configuration_of_a_stream(tmp_path: Path) -> None:
+    write(tmp_path, stream="S", subjects="w.*")
+    directory = str(tmp_path / "jetstream" / "%24G" / "streams" / "S")
+    meta = read_meta(OS_FILES, directory)
+    write_meta(OS_FILES, directory, replace(meta, config=replace(meta.config, max_msgs=1000, description="kept")))
+    write(tmp_path, batch=7, stream="S", overwrite=True)
+    config = read_meta(OS_FILES, directory).config
+    assert (config.max_msgs, config.description, config.subjects) == (1000, "kept", ("w.*",))
+    write(tmp_path, batch=8, stream="S", overwrite=True, subjects="w.>")
+    assert read_meta(OS_FILES, directory).config.subjects == ("w.>",)
+    assert payloads(Path(directory) / "msgs") == expected(8)
+
+
+def test_rows_of_other_subjects_than_the_streams_are_refused(tmp_path: Path) -> None:
+    write(tmp_path, stream="S", subjects="w.0,w.1,w.2")
+    with pytest.raises(BadOption, match=r"subject 'w.10' is none of the stream's, w.0, w.1, w.2"):
+        write(tmp_path, batch=1, stream="S")
+    with pytest.raises(BadOption, match=r"subject 'w.0' is none of the stream's, x"):
+        write(tmp_path, stream="T", subjects="x")
+
+
+def test_a_stream_whose_subjects_another_one_has_is_not_made(tmp_path: Path) -> None:
+    write(tmp_path, stream="S")
+    with pytest.raises(SparkError, match=r"overlap with those of the stream S, w.>: option subjects"):
+        write(tmp_path, stream="T")
+    assert not OS_FILES.exists(str(tmp_path / "jetstream" / "%24G" / "streams" / "T"))
+
+
+@pytest.mark.parametrize("subjects", [["$JS.API.x"], [f"t{number}.a" for number in range(65)]])
+def test_a_stream_that_a_server_would_refuse_is_not_made(tmp_path: Path, subjects: list[str]) -> None:
+    target = writer(tmp_path, stream="S")
+    results = stage(target, tasks=1)
+    maker = RowMaker()
+    maker.rows(pa.RecordBatch.from_pydict({"subject": subjects, "payload": [b""] * len(subjects)}))
+    results[0].subjects = maker.subjects
+    with pytest.raises(SparkError, match=r"no-ack|very many first tokens"):
+        target.finish(results)
 
 
 def test_giving_up_leaves_nothing(tmp_path: Path) -> None:
@@ -335,6 +404,12 @@ def test_a_streaming_query_writes_each_batch_once(spark: Any, frame: Any, tmp_pa
     )
     assert [int(row.payload) for row in back] == list(range(1000))
     assert OS_FILES.list(str(tmp_path)) == ["IN", "OUT", "checkpoint"], "nothing is left of what tasks wrote"
+
+
+def test_a_query_in_complete_mode_is_refused() -> None:
+    for place in ({"path": "/nowhere"}, {"url": "nats://127.0.0.1:1", "stream": "S"}):
+        with pytest.raises(BadOption, match="output mode complete"):
+            stream_writer(parse_options(place), SCHEMA, True)
 
 
 def test_the_default_mode_is_refused_with_a_hint(frame: Any, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ NULL is empty), and optionally `headers` (map of name to value, or to an array o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -27,7 +27,7 @@ from pyspark.sql.types import (
 from jetlake.errors import BadSubject
 from jetlake.spark.errors import BadOption
 from jetlake.store.format import Buffer
-from jetlake.subjects import check_subject, is_literal
+from jetlake.subjects import check_subject, is_literal, matches
 from jetlake.wire.headers import append_headers
 
 _TEXTS = (StringType, BinaryType)
@@ -79,8 +79,9 @@ def check_columns(schema: StructType, subject: str) -> None:
 class RowMaker:
     """Turns record batches into rows; each distinct subject is checked once."""
 
-    def __init__(self, subject: str = "") -> None:
-        self._subject, self._checked = subject, set[str]()
+    def __init__(self, subject: str = "", filters: Sequence[str] = ()) -> None:
+        """`filters`, if there are any, are what subjects must match."""
+        self._subject, self._filters, self._checked = subject, filters, set[str]()
 
     def rows(self, batch: pa.RecordBatch) -> Rows:
         """The buffers of a batch; BadSubject for one that cannot be stored."""
@@ -118,6 +119,8 @@ class RowMaker:
         for subject in subjects.unique().to_pylist():
             if subject not in self._checked:
                 check_subject(subject)
+                if self._filters and not any(matches(filter, subject) for filter in self._filters):
+                    raise BadOption(f"subject {subject!r} is none of the stream's, {', '.join(self._filters)}")
                 self._checked.add(subject)
 
     @property
@@ -147,7 +150,7 @@ def _times(batch: pa.RecordBatch) -> Buffer:
     if "time_ns" in names:
         column = batch.column("time_ns")
     elif "time" in names:
-        column = pc.multiply(batch.column("time").cast(pa.timestamp("us")).cast(pa.int64()), 1000)
+        column = _nanoseconds(batch.column("time").cast(pa.timestamp("us")).cast(pa.int64()))
     else:
         return b""
     if column.null_count:
@@ -155,6 +158,13 @@ def _times(batch: pa.RecordBatch) -> Buffer:
     if column.offset:
         column = pa.concat_arrays([column])
     return memoryview(column.buffers()[1]).cast("B")[: 8 * len(column)]
+
+
+def _nanoseconds(microseconds: pa.Array) -> pa.Array:
+    try:
+        return pc.multiply_checked(microseconds, 1000)
+    except pa.ArrowInvalid:
+        raise BadOption("a time is out of range: messages have times from 1677 to 2262") from None
 
 
 def _header_blocks(column: pa.Array) -> pa.Array:
@@ -167,11 +177,13 @@ def _lines(block: bytes) -> bytes:
     return block[block.find(b"\r\n") + 2 : -2] if block else b""
 
 
-def header_block(pairs: Iterable[tuple[str, str | list[str] | None]] | None) -> bytes:
+def header_block(pairs: Iterable[tuple[str, str | list[str | None] | None]] | None) -> bytes:
     """The block of some headers; BadOption for a name or value that would end its line."""
     lines = []
     for name, values in pairs or ():
         for value in [values] if isinstance(values, str) else values or []:
+            if value is None:
+                continue
             if not name or any(sign in name for sign in ":\r\n ") or "\r" in value or "\n" in value:
                 raise BadOption(f"header {name!r}: {value!r} cannot be written on a line")
             lines.append((name.encode(), value.encode()))

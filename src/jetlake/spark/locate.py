@@ -41,10 +41,19 @@ def find_streams(path: str, stream: str = "", account: str = "", files: Files = 
     if ROOT_NAME in names:
         return _in_store(f"{path}/{ROOT_NAME}", stream, account or ACCOUNT_DEFAULT, files)
     if META_NAME in names:
-        return [StreamDir(stream or _name(files, path), f"{path}/{MSGS_NAME}")]
+        return _alone(StreamDir(_name(files, path), f"{path}/{MSGS_NAME}"), stream, account, path)
     if any(name == CHECKPOINT_NAME or parse_block_name(name) is not None for name in names):
-        return [StreamDir(stream or path.rsplit("/", 1)[-1], path)]
+        return _alone(StreamDir(path.rsplit("/", 1)[-1], path), stream, account, path)
     raise NoStream(f"{path}: neither a store directory nor a stream's directory")
+
+
+def _alone(found: StreamDir, patterns: str, account: str, path: str) -> list[StreamDir]:
+    """A stream whose own directory the path is, if it is the one that is meant."""
+    if account:
+        raise BadOption(f"option account is for a server's directory; {path} is one stream's own")
+    if patterns:
+        match_names([found.name], patterns, path)
+    return [found]
 
 
 def match_names(names: list[str], patterns: str, where: str) -> list[str]:
@@ -63,14 +72,15 @@ def match_names(names: list[str], patterns: str, where: str) -> list[str]:
 def _in_store(root: str, patterns: str, account: str, files: Files) -> list[StreamDir]:
     streams = account_directory(root, account)
     try:
-        directories = {_name(files, path): path for path in _directories(files, streams)}
+        found = {_name(files, path): path for path in directories(files, streams)}
     except FileNotFoundError:
         raise NoStream(f"{root}: account {account} has no streams") from None
-    names = match_names(list(directories), patterns, f"account {account} in {root}")
-    return [StreamDir(name, f"{directories[name]}/{MSGS_NAME}") for name in names]
+    names = match_names(list(found), patterns, f"account {account} in {root}")
+    return [StreamDir(name, f"{found[name]}/{MSGS_NAME}") for name in names]
 
 
-def _directories(files: Files, streams: str) -> Iterator[str]:
+def directories(files: Files, streams: str) -> Iterator[str]:
+    """The directories of the streams of an account."""
     for name in files.list(streams):
         if not is_tomb(name) and files.exists(f"{streams}/{name}/{META_NAME}"):
             yield f"{streams}/{name}"

@@ -58,7 +58,7 @@ class JetStreamSource(DataSource):
         """A streaming write."""
         from jetlake.spark.writers import stream_writer
 
-        return stream_writer(self._parsed(), schema)
+        return stream_writer(self._parsed(), schema, overwrite)
 
     def _parsed(self) -> Options:
         from jetlake.spark.options import parse_options

@@ -7,16 +7,14 @@ messages are appended under its lock, with the ledger (`ledger.py`) around it; n
 
 from __future__ import annotations
 
-import hashlib
 import os
-import secrets
 import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from typing import NamedTuple
 
 import pyarrow as pa
+from msgspec.structs import replace
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -28,25 +26,16 @@ from pyspark.sql.types import StructType
 from jetlake.clock import system_clock
 from jetlake.errors import StoreLocked
 from jetlake.jetstream.stream_config import StreamConfig
-from jetlake.jetstream.stream_meta import (
-    LOCK_NAME,
-    META_NAME,
-    MSGS_NAME,
-    StreamMeta,
-    account_directory,
-    stream_directory,
-    tomb_directory,
-    write_meta,
-)
+from jetlake.jetstream.stream_meta import LOCK_NAME, StreamMeta, write_meta
 from jetlake.spark.batches import RowMaker, check_columns
-from jetlake.spark.errors import BadOption, SparkError
+from jetlake.spark.errors import SparkError
 from jetlake.spark.ledger import Entry, Ledger
-from jetlake.spark.locate import ACCOUNT_DEFAULT, ROOT_NAME
 from jetlake.spark.options import Options, split_list
 from jetlake.spark.rows import operations
 from jetlake.spark.staging import BlockStager, Numbered, StagedBlock, bodies, number
+from jetlake.spark.target import find_target, swap_in
 from jetlake.spark.worker import settle
-from jetlake.store import FileOptions, FileStore
+from jetlake.store import FileOptions, FileStore, format
 from jetlake.store.checkpoint import Checkpoint, write_checkpoint
 from jetlake.store.files import OS_FILES
 from jetlake.store.record import decode
@@ -65,46 +54,6 @@ class Staged(WriterCommitMessage):
         self.blocks, self.count, self.subjects = blocks, count, subjects
 
 
-class Target(NamedTuple):
-    """Where a stream is to be written."""
-
-    stream: str  # "" for a bare store
-    directory: str  # what gets its name in one step: the stream's directory, or the bare store's
-    msgs: str  # where the blocks lie in it, "" for a bare store
-    root: str  # the server's directory, "" for a bare store
-
-    @property
-    def store(self) -> str:
-        return f"{self.directory}/{self.msgs}" if self.msgs else self.directory
-
-    def draft(self, writer: str) -> str:
-        """A place beside it for what a writer has not finished; a server that starts clears it away."""
-        return self._beside(hashlib.blake2b(f"{self.stream} {writer}".encode(), digest_size=8).hexdigest())
-
-    def old(self) -> str:
-        """A place beside it for what it replaces."""
-        return self._beside(secrets.token_hex(8))
-
-    def _beside(self, digits: str) -> str:
-        if self.root:
-            return f"{tomb_directory(self.directory.rsplit('/', 1)[0])[: -len(digits)]}{digits}"
-        return f"{self.directory}.{digits}.tmp"
-
-
-def find_target(options: Options) -> Target:
-    """The stream that options name: in a store directory, or, without a name, a bare store at the path itself."""
-    path = os.path.abspath(options.path)
-    if not options.stream:
-        if OS_FILES.exists(f"{path}/{ROOT_NAME}") or OS_FILES.exists(f"{path}/{META_NAME}"):
-            raise BadOption("option stream is missing: which stream of this store directory?")
-        return Target("", path, "", "")
-    if any(sign in options.stream for sign in "*?[,. >/\\"):
-        raise BadOption(f"{options.stream!r} is not a name for a stream")
-    root = f"{path}/{ROOT_NAME}"
-    streams = account_directory(root, options.account or ACCOUNT_DEFAULT)
-    return Target(options.stream, stream_directory(streams, options.stream), MSGS_NAME, root)
-
-
 class StoreWriter:
     """What batch and streaming writes share."""
 
@@ -113,6 +62,7 @@ class StoreWriter:
         self._options, self._overwrite = options, overwrite
         self._has_times = bool({"time", "time_ns"} & set(schema.fieldNames()))
         self._target = find_target(options)
+        self._filters = self._accepted(overwrite)
         self._run = str(uuid.uuid4())
         self._writer = options.job_id or self._run
 
@@ -123,21 +73,28 @@ class StoreWriter:
         assert context is not None
         directory = f"{self._target.draft(writer)}/{self._run}/{context.partitionId()}-{context.taskAttemptId()}"
         OS_FILES.make_dirs(directory)
-        stager, maker = BlockStager(directory, self._options.block_size), RowMaker(self._options.subject)
+        stager = BlockStager(directory, self._options.block_size)
+        maker = RowMaker(self._options.subject, self._filters)
         for record_batch in iterator:
             stager.add(maker.rows(record_batch))
         stager.close()
-        subjects = maker.subjects
-        if len(subjects) > _SUBJECTS_MAX:
-            subjects = [">"]
+        subjects = maker.subjects[: _SUBJECTS_MAX + 1]
         return Staged(writer, batch, context.partitionId(), stager.blocks, stager.count, subjects)
+
+    def _accepted(self, overwrite: bool) -> tuple[str, ...]:
+        """The filters that rows' subjects must match; none where they decide themselves what the stream takes."""
+        config, given = self._target.config(), tuple(split_list(self._options.subjects))
+        if config is None or (overwrite and given):
+            return given if self._target.stream else ()
+        is_copy = config.mirror is not None or bool(config.sources) or config.subject_transform is not None
+        return () if is_copy else config.subjects
 
     def finish(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """The driver's work: all tasks' blocks become part of the store, or none does."""
         results = sorted((m for m in messages if isinstance(m, Staged)), key=lambda staged: staged.partition)
         writer, batch = (results[0].writer, results[0].batch) if results else (self._writer, 0)
         with ExitStack() as stack:
-            self._lock_server(stack)
+            self._lock(stack)
             if self._overwrite or not OS_FILES.exists(self._target.directory):
                 self._make(results, writer, batch)
             else:
@@ -155,22 +112,27 @@ class StoreWriter:
         with suppress(OSError):  # a task that nobody waits for may still be writing: the next batch tries again
             OS_FILES.remove_tree(self._target.draft(writer))
 
-    def _lock_server(self, stack: ExitStack) -> None:
-        root = self._target.root
-        if not root:
-            return
-        OS_FILES.make_dirs(root)
-        try:
-            stack.enter_context(OS_FILES.lock(f"{root}/{LOCK_NAME}"))
-        except StoreLocked:
-            raise SparkError(
-                f"a server is running on {root}: write through it (option url), or stop it first"
-            ) from None
+    def _lock(self, stack: ExitStack) -> None:
+        """Keep out a server, and whoever has a store open that is about to go."""
+        root, store = self._target.root, self._target.store
+        places = []
+        if root:
+            OS_FILES.make_dirs(root)
+            text = f"a server is running on {root}: write through it (option url), or stop it first"
+            places.append((f"{root}/{LOCK_NAME}", text))
+        if self._overwrite and OS_FILES.exists(store):
+            places.append((f"{store}/{format.LOCK_NAME}", f"somebody else has {store} open"))
+        for path, text in places:
+            try:
+                stack.enter_context(OS_FILES.lock(path))
+            except StoreLocked:
+                raise SparkError(text) from None
 
     def _make(self, results: list[Staged], writer: str, batch: int) -> None:
         """A new store, complete before it has its name."""
         target, draft = self._target, f"{self._target.draft(writer)}/{self._run}/new"
         store = f"{draft}/{target.msgs}" if target.msgs else draft
+        config = self._config(results) if target.stream else None
         OS_FILES.make_dirs(store)
         sizes = self._number(results, store)
         count = sum(result.count for result in results)
@@ -179,16 +141,14 @@ class StoreWriter:
             OS_FILES, store, Checkpoint(1, count, time_ns, count, sum(done.size for done in sizes), gone=[])
         )
         Ledger(draft).set(writer, Entry(batch, "done"))
-        if target.stream:
-            write_meta(OS_FILES, draft, StreamMeta(created_ns=system_clock(), config=self._config(results)))
+        if config is not None:
+            write_meta(OS_FILES, draft, StreamMeta(created_ns=system_clock(), config=config))
         OS_FILES.sync_dir(store)
         OS_FILES.sync_dir(draft)
         parent = target.directory.rsplit("/", 1)[0] or "/"
         OS_FILES.make_dirs(parent)
         if OS_FILES.exists(target.directory):
-            old = target.old()
-            OS_FILES.rename(target.directory, old)
-            OS_FILES.rename(draft, target.directory)
+            old = swap_in(draft, target.directory, target.old())
             OS_FILES.sync_dir(parent)
             OS_FILES.remove_tree(old)
         else:
@@ -208,11 +168,17 @@ class StoreWriter:
             return list(pool.map(lambda job: number(*job), jobs))
 
     def _config(self, results: list[Staged]) -> StreamConfig:
-        subjects = split_list(self._options.subjects)
+        """The stream's configuration: the one it has, apart from subjects that are given now."""
+        name, subjects, kept = self._target.stream, split_list(self._options.subjects), self._target.config()
+        if kept is not None and not subjects:
+            return kept
         if not subjects:
-            found = sorted({subject for result in results for subject in result.subjects})
-            subjects = [">"] if len(found) > _SUBJECTS_MAX or ">" in found else found
-        return StreamConfig(name=self._target.stream, subjects=tuple(subjects) or (f"{self._target.stream}.>",))
+            subjects = sorted({subject for result in results for subject in result.subjects}) or [f"{name}.>"]
+            if len(subjects) > _SUBJECTS_MAX:
+                raise SparkError("the subjects have very many first tokens: option subjects says what the stream takes")
+        config = replace(kept or StreamConfig(name=name), subjects=tuple(subjects))
+        self._target.check(config)
+        return config
 
     def _append_or_undo(self, results: list[Staged], writer: str, batch: int) -> None:
         """Append to a store that is there; what a failure leaves half done is taken back now, or by the next write."""

@@ -22,8 +22,10 @@ def batch_writer(options: Options, schema: StructType, overwrite: bool) -> DataS
     return StoreBatchWriter(options, schema, overwrite)
 
 
-def stream_writer(options: Options, schema: StructType) -> DataSourceStreamWriter:
+def stream_writer(options: Options, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
     """The writer of `df.writeStream`."""
+    if overwrite:
+        raise BadOption("messages are appended: output mode complete would write all of them again with each batch")
     if options.url:
         from jetlake.spark.server_writer import ServerStreamWriter
 
