@@ -110,7 +110,15 @@ def test_token_values_become_subjects() -> None:
     assert TokenPattern("kv.{bucket}.{key>}").subjects({"bucket": ["b"], "key": ["k"]}) == ["kv.b.>"]
 
 
-@pytest.mark.parametrize("text", ["a..b", "{a", "{a b}", "{a>}.b", "{a}.{a}", "{}"])
+def test_a_wildcard_at_the_end_stands_for_all_that_follows() -> None:
+    subjects = pa.array(["orders.eu.1.x", "orders.us", "other"])
+    assert TokenPattern("orders.{region}.>").columns(subjects)["region"].to_pylist() == ["eu", None, None]
+    assert TokenPattern("orders.{region}.>").subjects({"region": ["eu"]}) == ["orders.eu.>"]
+
+
+@pytest.mark.parametrize(
+    "text", ["a..b", "{a", "{a b}", "{a>}.b", "{a}.{a}", "{a}.{A}", "{}", "a.>", "a", ">.{a}", "{a}.>.b", "x{a}"]
+)
 def test_a_bad_pattern_is_refused(text: str) -> None:
     with pytest.raises(BadOption, match="subject_tokens"):
         TokenPattern(text)

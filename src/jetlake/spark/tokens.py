@@ -1,7 +1,8 @@
 """Tokens of a subject as columns: the option `subject_tokens`.
 
 A pattern is a subject whose tokens may be `{name}` (that token becomes a column), `*` (any one token), or, at the end,
-`{name>}` (all the tokens that remain, dots included). A subject that does not fit has NULL in all of these columns.
+`{name>}` (all the tokens that remain, dots included) or `>` (the same without a column). A subject that does not fit
+has NULL in all of these columns.
 """
 
 from __future__ import annotations
@@ -25,13 +26,17 @@ class TokenPattern:
         self._tokens = text.split(".") if text else []
         parts = [self._part(token, place == len(self._tokens) - 1) for place, token in enumerate(self._tokens)]
         self._regex = "^" + r"\.".join(parts) + "$"
-        if len(set(self.names)) < len(self.names):
+        if len(set(map(str.lower, self.names))) < len(self.names):
             raise BadOption(f"subject_tokens {text!r} has a name twice")
+        if text and not self.names:
+            raise BadOption(f"subject_tokens {text!r} has no {{name}}, so there would be no column")
 
     def _part(self, token: str, is_last: bool) -> str:
         if not token:
             raise BadOption(f"subject_tokens {self.text!r} has an empty token")
-        if not token.startswith("{"):
+        if token == ">" and is_last:
+            return ".+"
+        if token != ">" and "{" not in token:
             return "[^.]+" if token == "*" else re.escape(token)
         name, takes_rest = token[1:-1].removesuffix(">"), token.endswith(">}")
         if not token.endswith("}") or not _NAME.match(name) or (takes_rest and not is_last):
