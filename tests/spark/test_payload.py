@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -56,6 +57,43 @@ def test_times_dates_and_decimals_are_read_from_text() -> None:
     found = read_json(pa.array([b'{"t": "2026-01-02T03:04:05Z", "d": "2026-01-02", "n": "1.25"}']), schema)
     time, date, number = (column[0].as_py() for column in found.columns)
     assert (time.isoformat(), date.isoformat(), number) == ("2026-01-02T03:04:05+00:00", "2026-01-02", Decimal("1.25"))
+
+
+def test_dates_and_times_are_read_inside_of_others() -> None:
+    schema = pa.schema([("s", pa.struct([("d", pa.date32()), ("t", pa.list_(pa.timestamp("us", tz="UTC")))]))])
+    found = read_json(pa.array([b'{"s": {"d": "2026-01-02", "t": ["2026-01-02T03:04:05Z", null]}}', b"{}"]), schema)
+    (first, second), malformed = found.columns[0].to_pylist(), found.malformed
+    assert (first["d"].isoformat(), first["t"][0].isoformat()) == ("2026-01-02", "2026-01-02T03:04:05+00:00")
+    assert (first["t"][1], second, malformed) == (None, None, [])
+
+
+def test_bytes_are_read_from_base64() -> None:
+    schema = pa.schema([("b", pa.binary()), ("s", pa.struct([("l", pa.list_(pa.binary())), ("d", pa.date32())]))])
+    rows = [
+        b'{"b": "YQ==", "s": {"l": ["Yg==", null], "d": "2026-01-02"}}',
+        b'{"b": "no"}',
+        '{"b": "ä"}'.encode(),
+        b"{}",
+    ]
+    found = read_json(pa.array(rows), schema)
+    assert found.malformed == [1, 2]
+    assert found.columns[0].to_pylist() == [b"a", None, None, None]
+    assert found.columns[1].to_pylist()[0]["l"] == [b"b", None]
+
+
+@pytest.mark.parametrize(
+    "bad", [b'{"name": "\xff"}', b'{"\xff": 1}', b'{"other": "\xed\xa0\x80"}', rb'{"name": "\ud800"}']
+)
+@pytest.mark.parametrize("schema", [SCHEMA, pa.schema([])])
+def test_json_that_is_not_utf8_is_malformed(bad: bytes, schema: Any) -> None:
+    assert read_json(pa.array([b'{"name": "x"}', bad]), schema).malformed == [1]
+
+
+def test_json_that_is_nested_too_deeply_is_malformed() -> None:
+    deep = b'{"other": ' + b"[" * 3_000 + b"]" * 3_000 + b"}"
+    found = read_json(pa.array([deep, b'{"id": 1}']), SCHEMA)
+    assert (found.columns[0].to_pylist(), found.malformed) == ([None, 1], [0])
+    assert infer_schema([deep, b'{"id": 1}']).names == ["id"]
 
 
 def test_a_schema_is_inferred_without_guessing_times() -> None:

@@ -7,7 +7,8 @@ read as pyarrow reads it, or is malformed: its columns are NULL, and its bytes s
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import base64
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -40,17 +41,16 @@ def read_text(payloads: pa.Array) -> Parsed:
 
 def read_json(payloads: pa.Array, schema: pa.Schema) -> Parsed:
     """Payloads as the columns of a schema."""
-    rows = payloads.to_pylist()
+    rows, not_text = payloads.to_pylist(), set(read_text(payloads).malformed)
+    good = [row for row, payload in enumerate(rows) if row not in not_text and _is_object(payload)]
     if not len(schema):
-        return Parsed([], [row for row, payload in enumerate(rows) if not _is_object(payload)])
-    table = _parse(rows, schema) if all(map(_is_object, rows)) else None
-    if table is not None:
-        return Parsed(_columns(table, schema), [])
-    good = [row for row, payload in enumerate(rows) if _is_object(payload)]
+        return Parsed([], sorted(set(range(len(rows))) - set(good)))
     tables, kept = list[pa.Table](), list[int]()
     for start, stop in _parsable(rows, good, schema, tables):
         kept += good[start:stop]
-    columns = _columns(pa.concat_tables(tables), schema) if tables else _columns(schema.empty_table(), schema)
+    columns = _columns(pa.concat_tables(tables) if tables else schema.empty_table())
+    if len(kept) == len(rows):
+        return Parsed(columns, [])
     place = {row: number for number, row in enumerate(kept)}
     taken = pa.array([place.get(row) for row in range(len(rows))], pa.int64())
     return Parsed([column.take(taken) for column in columns], [row for row in range(len(rows)) if row not in place])
@@ -58,7 +58,7 @@ def read_json(payloads: pa.Array, schema: pa.Schema) -> Parsed:
 
 def infer_schema(payloads: list[bytes]) -> pa.Schema:
     """The fields of a sample, each with the one type that all its values have."""
-    rows = [payload for payload in payloads if _is_object(payload)]
+    rows = [payload for payload in payloads if _is_text(payload) and _is_object(payload)]
     if not rows:
         raise BadOption("payload=json: no JSON object to infer columns from; give payloadSchema")
     try:
@@ -105,26 +105,48 @@ def _parsable(rows: list[bytes], good: list[int], schema: pa.Schema, tables: lis
 
 
 def _parse(rows: list[bytes], schema: pa.Schema) -> pa.Table | None:
-    if not rows:
-        return schema.empty_table()
+    """Some payloads as a table; None when one of them does not fit."""
+    readable = pa.schema([pa.field(field.name, _readable(field.type)) for field in schema])
     options = pa.json.ParseOptions(
-        explicit_schema=_readable(schema), unexpected_field_behavior="ignore", newlines_in_values=True
+        explicit_schema=readable, unexpected_field_behavior="ignore", newlines_in_values=True
     )
     try:
         table = pa.json.read_json(pa.py_buffer(b"\n".join(rows)), read_options=_block_of(rows), parse_options=options)
-    except pa.ArrowInvalid:
+        columns = [_fitted(table.column(field.name), field.type) for field in schema]
+    except ValueError:  # of pyarrow, or of base64
         return None
-    return table if len(table) == len(rows) else None
+    return pa.table(columns, schema) if len(table) == len(rows) else None
 
 
-def _readable(schema: pa.Schema) -> pa.Schema:
-    """The same with times in place of dates, which pyarrow does not read from text."""
-    dates = {pa.date32(): pa.timestamp("s")}
-    return pa.schema([pa.field(field.name, dates.get(field.type, field.type)) for field in schema])
+def _readable(kind: pa.DataType) -> pa.DataType:
+    """What pyarrow reads in place of a type: times for dates, text for bytes."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, _readable(field.type)) for field in kind])
+    if pa.types.is_list(kind):
+        return pa.list_(_readable(kind.value_type))
+    return {pa.date32(): pa.timestamp("s"), pa.binary(): pa.string()}.get(kind, kind)
 
 
-def _columns(table: pa.Table, schema: pa.Schema) -> list[pa.Array]:
-    return [_combined(table.column(field.name).cast(field.type)) for field in schema]
+def _fitted(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array | pa.ChunkedArray:
+    """A column as the type that is wanted."""
+    if "binary" not in str(kind):  # nor anything inside of it
+        return column.cast(kind)
+    return pa.array([_from_base64(value, kind) for value in column.to_pylist()], kind)
+
+
+def _from_base64(value: Any, kind: pa.DataType) -> Any:
+    """A value with the bytes inside of it decoded."""
+    if value is None:
+        return None
+    if pa.types.is_struct(kind):
+        return {field.name: _from_base64(value[field.name], field.type) for field in kind}
+    if pa.types.is_list(kind):
+        return [_from_base64(item, kind.value_type) for item in value]
+    return base64.b64decode(value, validate=True) if pa.types.is_binary(kind) else value
+
+
+def _columns(table: pa.Table) -> list[pa.Array]:
+    return [_combined(column) for column in table.columns]
 
 
 def _combined(column: pa.ChunkedArray) -> pa.Array:
@@ -139,7 +161,7 @@ def _block_of(rows: list[bytes]) -> pa.json.ReadOptions:
 def _is_object(payload: bytes) -> bool:
     try:
         msgspec.json.decode(payload, type=dict[str, msgspec.Raw])
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return False
     return True
 
