@@ -14,14 +14,16 @@ from jetlake.spark.blocks import Selection  # noqa: E402
 from jetlake.spark.errors import BadOption, NoStream  # noqa: E402
 from jetlake.spark.locate import match_names  # noqa: E402
 from jetlake.spark.options import parse_options, parse_time_ns  # noqa: E402
-from jetlake.spark.schema import source_schema, split_ddl  # noqa: E402
+from jetlake.spark.schema import source_schema  # noqa: E402
 from jetlake.spark.tokens import TokenPattern  # noqa: E402
 
 PATH = {"path": "/data"}
 
 
 def schema(**options: Any) -> str:
-    return source_schema(parse_options(PATH | options), lambda: [b'{"a": 1, "b": {"c": [1.5]}, "t": "2026-01-01"}'])
+    """Names and types of the columns; those that may be NULL have a question mark."""
+    found = source_schema(parse_options(PATH | options))
+    return ", ".join(f"{field.name} {field.dataType.simpleString()}{'?' * field.nullable}" for field in found)
 
 
 def test_names_of_options_do_not_care_for_case_and_underscores() -> None:
@@ -128,29 +130,38 @@ def test_a_bad_pattern_is_refused(text: str) -> None:
 
 
 def test_the_columns_follow_from_the_options() -> None:
-    assert schema().startswith("`stream` STRING NOT NULL, `seq` BIGINT NOT NULL, `subject` STRING NOT NULL")
-    assert schema(columns="seq, payload") == "`seq` BIGINT NOT NULL, `payload` BINARY NOT NULL"
-    assert schema(payload="string", columns="payload,_malformed") == "`payload` STRING, `_malformed` BINARY"
-    assert schema(columns="a,x", subject_tokens="{a}.*", payload="json", payloadSchema="x INT") == "`a` STRING, `x` INT"
-    assert schema(payload="json").endswith(
-        "`size` INT NOT NULL, `a` BIGINT, `b` STRUCT<`c`: ARRAY<DOUBLE>>, `t` STRING, `_malformed` BINARY"
+    assert schema().startswith(
+        "stream string, seq bigint, subject string, time timestamp, time_ns bigint, headers map<"
     )
-    assert "_malformed" not in schema(payload="json", malformed="fail")
-    assert "`payload` BINARY NOT NULL, `a` BIGINT" in schema(payload="json", columns="payload,a")
+    assert schema(columns="seq, payload") == "seq bigint, payload binary"
+    assert schema(payload="string", columns="payload,_malformed") == "payload string?, _malformed binary?"
+    assert schema(columns="a,x", subject_tokens="{a}.*", payload="json", payloadSchema="x INT") == "a string?, x int?"
+    fields = {"payload": "json", "payloadSchema": "a BIGINT NOT NULL, b STRUCT<c: ARRAY<DOUBLE>>"}
+    assert schema(**fields).endswith("size int, a bigint?, b struct<c:array<double>>?, _malformed binary?")
+    assert "_malformed" not in schema(**fields, malformed="fail")
+    assert schema(**fields, columns="payload,a") == "payload binary, a bigint?"
 
 
-def test_columns_that_are_not_there_or_twice_are_refused() -> None:
-    with pytest.raises(BadOption, match="there is no column x; there are stream, seq"):
-        schema(columns="x")
-    with pytest.raises(BadOption, match="column time is there twice; option payloadPrefix"):
-        schema(payload="json", payloadSchema="time STRING")
-    assert "`p_time` STRING" in schema(payload="json", payloadSchema="time STRING", payloadPrefix="p_")
-    with pytest.raises(BadOption, match="no JSON object to infer columns from"):
-        source_schema(parse_options(PATH | {"payload": "json"}), lambda: [b"no", b"[1]"])
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"columns": "x"}, "there is no column x; there are stream, seq"),
+        (
+            {"payloadSchema": "Time STRING"},
+            "field 'Time' cannot be a column, there is a column time already; option payloadP",
+        ),
+        ({"payloadSchema": "id INT, ID INT"}, "field 'ID' cannot be a column, there is a column id already"),
+        ({"payloadSchema": "_malformed INT"}, "there is a column _malformed already"),
+        ({"payloadSchema": "`` INT"}, "field '' cannot be a column, it has no name; option payloadPrefix"),
+        ({"payloadSchema": "a INT", "subject_tokens": "{A}"}, "field 'a' cannot be a column"),
+        ({"subject_tokens": "orders.{Seq}"}, "there is a column seq already; give Seq another name"),
+    ],
+)
+def test_columns_that_are_not_there_or_twice_are_refused(options: dict[str, str], problem: str) -> None:
+    with pytest.raises(BadOption, match=problem):
+        schema(payload="json", **options)
 
 
-def test_ddl_is_split_at_the_right_commas() -> None:
-    text = "a BIGINT, `b c` STRUCT<x: INT, y: ARRAY<INT>>, d DECIMAL(10,2)"
-    assert split_ddl(text) == [("a", "BIGINT"), ("b c", "STRUCT<x: INT, y: ARRAY<INT>>"), ("d", "DECIMAL(10,2)")]
-    with pytest.raises(BadOption, match="'a' is not a name and a type"):
-        split_ddl("a")
+def test_a_prefix_makes_any_field_a_column() -> None:
+    found = schema(payload="json", payloadSchema="time STRING, `` INT, `a``b` INT", payloadPrefix="p_")
+    assert "p_time string?, p_ int?, p_a`b int?" in found

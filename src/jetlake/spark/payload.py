@@ -17,6 +17,7 @@ import pyarrow.json
 from jetlake.spark.errors import BadOption
 
 SAMPLE_COUNT = 1_000
+DEPTH_MAX = 32  # of inferred types; what lies deeper is malformed
 _PARSE_BLOCK_MIN = 1 << 20
 
 
@@ -56,8 +57,8 @@ def read_json(payloads: pa.Array, schema: pa.Schema) -> Parsed:
     return Parsed([column.take(taken) for column in columns], [row for row in range(len(rows)) if row not in place])
 
 
-def infer_schema(payloads: list[bytes]) -> pa.Schema:
-    """The fields of a sample, each with the one type that all its values have."""
+def infer_ddl(payloads: list[bytes]) -> str:
+    """The fields of a sample as Spark's DDL, each with the one type that all its values have."""
     rows = [payload for payload in payloads if _is_text(payload) and _is_object(payload)]
     if not rows:
         raise BadOption("payload=json: no JSON object to infer columns from; give payloadSchema")
@@ -65,26 +66,23 @@ def infer_schema(payloads: list[bytes]) -> pa.Schema:
         schema = pa.json.read_json(pa.py_buffer(b"\n".join(rows)), read_options=_block_of(rows)).schema
     except pa.ArrowInvalid as error:
         raise BadOption(f"payload=json: no columns fit the first messages ({error}); give payloadSchema") from None
-    return pa.schema([pa.field(field.name, _settled(field.type)) for field in schema])
+    return ", ".join(f"{_quoted(field.name)} {_ddl_type(field.type)}" for field in schema)
 
 
-def ddl_type(kind: pa.DataType) -> str:
-    """A type as Spark's DDL spells it."""
+def _ddl_type(kind: pa.DataType, depth: int = 0) -> str:
+    """A type, without guesses: text that looks like a time is still text, and so is what is always null."""
+    if depth == DEPTH_MAX:
+        return "STRING"
     if pa.types.is_struct(kind):
-        inner = ", ".join(f"`{kind.field(i).name}`: {ddl_type(kind.field(i).type)}" for i in range(kind.num_fields))
-        return f"STRUCT<{inner}>"
+        fields = [kind.field(place) for place in range(kind.num_fields)]
+        return f"STRUCT<{', '.join(f'{_quoted(field.name)}: {_ddl_type(field.type, depth + 1)}' for field in fields)}>"
     if pa.types.is_list(kind):
-        return f"ARRAY<{ddl_type(kind.value_type)}>"
+        return f"ARRAY<{_ddl_type(kind.value_type, depth + 1)}>"
     return {"int64": "BIGINT", "double": "DOUBLE", "bool": "BOOLEAN"}.get(str(kind), "STRING")
 
 
-def _settled(kind: pa.DataType) -> pa.DataType:
-    """An inferred type, without guesses: text that looks like a time is still text, and what is always null is text."""
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(kind.field(i).name, _settled(kind.field(i).type)) for i in range(kind.num_fields)])
-    if pa.types.is_list(kind):
-        return pa.list_(_settled(kind.value_type))
-    return pa.string() if pa.types.is_timestamp(kind) or pa.types.is_null(kind) else kind
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
 
 
 def _parsable(rows: list[bytes], good: list[int], schema: pa.Schema, tables: list[pa.Table]) -> list[tuple[int, int]]:

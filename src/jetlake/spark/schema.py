@@ -15,7 +15,7 @@ What is NOT NULL says so: Spark is faster then.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -33,13 +33,14 @@ from pyspark.sql.types import (
 )
 
 from jetlake.spark.arrow import HEADERS_TYPE
+from jetlake.spark.ddl import check_nullable, check_readable, parse_ddl
 from jetlake.spark.errors import BadOption, BadPayload
 from jetlake.spark.options import Options, split_list
-from jetlake.spark.payload import Parsed, ddl_type, infer_schema, read_json, read_text
+from jetlake.spark.payload import Parsed, read_json, read_text
 from jetlake.spark.tokens import TokenPattern
 
 MALFORMED = "_malformed"
-_HEADERS = MapType(StringType(), ArrayType(StringType(), False), False)
+_HEADERS = MapType(StringType(), ArrayType(StringType()))
 BASE: dict[str, DataType] = {
     "stream": StringType(),
     "seq": LongType(),
@@ -50,79 +51,63 @@ BASE: dict[str, DataType] = {
     "payload": BinaryType(),
     "size": IntegerType(),
 }
-_DDL = {"headers": "MAP<STRING, ARRAY<STRING>>"}
 
 
-def source_schema(options: Options, sample: Callable[[], list[bytes]]) -> str:
-    """The columns that options ask for, as DDL; `sample` is called for payloads to infer from."""
-    names = dict(_all_columns(options, sample))
-    wanted = split_list(options.columns) or list(names)
-    unknown = [name for name in wanted if name not in names]
+def source_schema(options: Options) -> StructType:
+    """The columns that options ask for."""
+    fields = {field.name: field for field in _all_columns(options)}
+    wanted = split_list(options.columns) or list(fields)
+    unknown = [name for name in wanted if name not in fields]
     if unknown:
-        raise BadOption(f"there is no column {', '.join(unknown)}; there are {', '.join(names)}")
-    return ", ".join(f"`{name}` {names[name]}" for name in wanted)
+        raise BadOption(f"there is no column {', '.join(unknown)}; there are {', '.join(fields)}")
+    return StructType([fields[name] for name in wanted])
 
 
-def _all_columns(options: Options, sample: Callable[[], list[bytes]]) -> Iterator[tuple[str, str]]:
-    """Names and types of every column."""
-    taken = set(BASE)
+def _all_columns(options: Options) -> Iterator[StructField]:
+    """Every column."""
     for name, kind in BASE.items():
         if name == "payload" and options.payload == "json" and "payload" not in split_list(options.columns):
             continue
         if name == "payload" and options.payload == "string":
-            yield name, "STRING"
+            yield StructField(name, StringType())
         else:
-            yield name, f"{_DDL.get(name, kind.simpleString().upper())} NOT NULL"
-    fields = [(name, "STRING") for name in TokenPattern(options.subject_tokens).names]
-    if options.payload == "json":
-        fields += _payload_fields(options, sample)
-    for name, type_name in fields:
-        if name in taken:
-            raise BadOption(f"column {name} is there twice; option payloadPrefix puts something in front of fields")
-        taken.add(name)
-        yield name, type_name
+            yield StructField(name, kind, nullable=False)
+    taken = {name.lower(): name for name in (*BASE, MALFORMED)}
+    for name in TokenPattern(options.subject_tokens).names:
+        if name.lower() in taken:
+            raise BadOption(
+                f"subject_tokens: there is a column {taken[name.lower()]} already; give {name} another name"
+            )
+        taken[name.lower()] = name
+        yield StructField(name, StringType())
+    for field in parse_ddl(options.payload_schema):
+        name = f"{options.payload_prefix}{field.name}"
+        if not name or name.lower() in taken:
+            problem = f"there is a column {taken[name.lower()]} already" if name else "it has no name"
+            raise BadOption(
+                f"payload=json: field {field.name!r} cannot be a column, {problem}; option payloadPrefix puts "
+                f"something in front of fields, payloadSchema names those that are wanted"
+            )
+        taken[name.lower()] = name
+        yield StructField(name, field.dataType, True, field.metadata)
     if options.payload != "binary" and options.malformed == "column":
-        yield MALFORMED, "BINARY"
-
-
-def _payload_fields(options: Options, sample: Callable[[], list[bytes]]) -> list[tuple[str, str]]:
-    if options.payload_schema:
-        return [(f"{options.payload_prefix}{name}", kind) for name, kind in split_ddl(options.payload_schema)]
-    return [(f"{options.payload_prefix}{field.name}", ddl_type(field.type)) for field in infer_schema(sample())]
-
-
-def split_ddl(text: str) -> list[tuple[str, str]]:
-    """Names and types from DDL: `id BIGINT, place STRUCT<x: DOUBLE, y: DOUBLE>`."""
-    parts, depth, start = list[str](), 0, 0
-    for place, sign in enumerate(text):
-        depth += (sign in "<(") - (sign in ">)")
-        if sign == "," and not depth:
-            parts.append(text[start:place])
-            start = place + 1
-    fields = []
-    for part in [*parts, text[start:]]:
-        name, _, kind = part.strip().partition("`" if part.strip().startswith("`") else " ")
-        if part.strip().startswith("`"):
-            name, _, kind = part.strip()[1:].partition("`")
-        if not name or not kind.strip():
-            raise BadOption(f"payloadSchema: {part.strip()!r} is not a name and a type")
-        fields.append((name, kind.strip()))
-    return fields
+        yield StructField(MALFORMED, BinaryType())
 
 
 class RowBuilder:
     """Makes record batches of exactly one schema out of decoded columns."""
 
     def __init__(self, schema: StructType, options: Options) -> None:
-        self.schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
         self._options, self._tokens = options, TokenPattern(options.subject_tokens)
         names = schema.fieldNames()
         extra = [name for name in names if name not in BASE and name not in self._tokens.names and name != MALFORMED]
         self._check(schema, extra)
-        prefix = options.payload_prefix
-        self._json = pa.schema([pa.field(name.removeprefix(prefix), self.schema.field(name).type) for name in extra])
-        self._json_names = extra
-        self._is_decoded = bool(extra) or MALFORMED in names or (options.payload == "string" and "payload" in names)
+        self.schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
+        self._json_names = {name: name.removeprefix(options.payload_prefix) for name in extra}
+        self._json = self._whole_json()
+        is_strict = options.payload != "binary" and options.malformed == "fail"
+        is_text = options.payload == "string" and "payload" in names
+        self._is_decoded = bool(extra) or MALFORMED in names or is_text or is_strict
         needed = {name for name in names if name in BASE and name != "stream"}
         if set(self._tokens.names) & set(names):
             needed.add("subject")
@@ -135,9 +120,20 @@ class RowBuilder:
             known = [*BASE, *self._tokens.names]
             raise BadOption(f"there is no column {', '.join(extra)}; there are {', '.join(known)}")
         for field in schema:
+            if field.name not in BASE or (field.name == "payload" and self._options.payload == "string"):
+                check_nullable(f"column {field.name}", field.nullable)
+            if field.name in extra:
+                check_readable(field.name, field.dataType)
             wanted = _expected(field, self._options)
             if wanted is not None and field.dataType.typeName() != wanted.typeName():
                 raise BadOption(f"column {field.name} is {wanted.simpleString()}, not {field.dataType.simpleString()}")
+
+    def _whole_json(self) -> pa.Schema:
+        """All fields of a payload, also those that are not read: whether it is malformed depends on every one."""
+        fields = to_arrow_schema(parse_ddl(self._options.payload_schema), timezone="UTC")
+        kinds = {field.name: field.type for field in fields}
+        kinds |= {field: self.schema.field(name).type for name, field in self._json_names.items()}
+        return pa.schema(list(kinds.items()))
 
     @property
     def headers_type(self) -> pa.DataType:
@@ -160,11 +156,10 @@ class RowBuilder:
         if self._options.payload == "string":
             parsed = read_text(payloads)
             found["payload"] = parsed.columns[0]
-        elif self._json_names:
-            parsed = read_json(payloads, self._json)
-            found |= dict(zip(self._json_names, parsed.columns, strict=True))
         else:
-            parsed = read_json(payloads, pa.schema([]))
+            parsed = read_json(payloads, self._json)
+            columns = dict(zip(self._json.names, parsed.columns, strict=True))
+            found |= {name: columns[field] for name, field in self._json_names.items()}
         if parsed.malformed and self._options.malformed == "fail":
             self._fail(stream, parsed, found)
         bad = set(parsed.malformed)

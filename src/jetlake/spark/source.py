@@ -29,14 +29,16 @@ class JetStreamSource(DataSource):
         """What stands in `format(...)`."""
         return "jetstream"
 
-    def schema(self) -> str:
-        """The columns that the options ask for."""
+    def schema(self) -> StructType:
+        """The columns that the options ask for. Fields that are inferred are an option from then on."""
         from jetlake.spark.origin import open_origin
-        from jetlake.spark.payload import SAMPLE_COUNT
+        from jetlake.spark.payload import SAMPLE_COUNT, infer_ddl
         from jetlake.spark.schema import source_schema
 
         options = self._parsed()
-        return source_schema(options, lambda: open_origin(options).sample(SAMPLE_COUNT))
+        if options.payload == "json" and not options.payload_schema:
+            self.options["payloadSchema"] = infer_ddl(open_origin(options).sample(SAMPLE_COUNT))
+        return source_schema(self._parsed())
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read."""
