@@ -225,6 +225,15 @@ def test_a_bad_url_is_refused() -> None:
         Connection(parse_options({"url": "http://x", "stream": "S"}))
 
 
+@pytest.mark.parametrize("name", ["nkeyFile", "credsFile", "tlsCaFile", "tlsCertFile"])
+def test_a_file_that_is_not_there_is_named(server: LiveServer, name: str, tmp_path: Path) -> None:
+    with pytest.raises(BadOption, match=f"^{tmp_path}/none: No such file"):
+        server.connect(**{name: f"{tmp_path}/none"}, tls="true" if name.startswith("tls") else "false")
+    (tmp_path / "none").write_text("nothing")
+    with pytest.raises(BadOption, match=f"^{tmp_path}/none: "):
+        server.connect(**{name: f"{tmp_path}/none"}, tls="true" if name.startswith("tls") else "false")
+
+
 # Logging in
 
 USERS = 'authorization {{ users = [ {{user: "ann", password: "pw"}}, {{nkey: "{nkey}"}} ] }}'

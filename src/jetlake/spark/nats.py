@@ -125,11 +125,20 @@ class Connection:
         return link
 
     def _secure(self, link: socket.socket, host: str) -> ssl.SSLSocket:
+        return self._tls_context().wrap_socket(link, server_hostname=self._options.tls_host or host)
+
+    def _tls_context(self) -> ssl.SSLContext:
         options = self._options
-        context = ssl.create_default_context(cafile=options.tls_ca_file or None)
-        if options.tls_cert_file:
-            context.load_cert_chain(options.tls_cert_file, options.tls_key_file or None)
-        return context.wrap_socket(link, server_hostname=options.tls_host or host)
+        files = [path for path in (options.tls_ca_file, options.tls_cert_file, options.tls_key_file) if path]
+        for path in files:
+            _read(path)  # Python's own errors do not name the file
+        try:
+            context = ssl.create_default_context(cafile=options.tls_ca_file or None)
+            if options.tls_cert_file:
+                context.load_cert_chain(options.tls_cert_file, options.tls_key_file or None)
+        except ssl.SSLError as error:
+            raise BadOption(f"{', '.join(files)}: not certificates and the key of one: {error}") from None
+        return context
 
     def _login(self, url_user: tuple[str, str]) -> None:
         hello = {
@@ -153,10 +162,10 @@ class Connection:
     def _credentials(self, url_user: tuple[str, str]) -> dict[str, str]:
         options, nonce = self._options, str(self.info.get("nonce", "")).encode()
         if options.creds_file:
-            token, seed = _parse_creds(Path(options.creds_file).read_text(), options.creds_file)
+            token, seed = _parse_creds(_read(options.creds_file), options.creds_file)
             return {"jwt": token, "sig": _sign(seed, nonce, options.creds_file)[1]}
         if options.nkey_file:
-            seed = Path(options.nkey_file).read_text().strip()
+            seed = _read(options.nkey_file).strip()
             public, signature = _sign(seed, nonce, options.nkey_file)
             return {"nkey": public, "sig": signature}
         if options.token:
@@ -311,6 +320,14 @@ def _safe(url: str) -> str:
     """A url without what is secret in it."""
     scheme, mark, rest = url.rpartition("://")
     return f"{scheme}{mark}{rest.rpartition('@')[2]}"
+
+
+def _read(path: str) -> str:
+    """A file that an option names."""
+    try:
+        return Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadOption(f"{path}: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _parse_creds(text: str, path: str) -> tuple[str, str]:
