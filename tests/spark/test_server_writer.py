@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,7 @@ from jetlake.spark.schema import RowBuilder  # noqa: E402
 from jetlake.spark.server_ledger import ServerLedger  # noqa: E402
 from jetlake.spark.server_writer import Published, ServerWriter  # noqa: E402
 from jetlake.spark.url_origin import UrlOrigin  # noqa: E402
+from jetlake.wire.headers import iter_headers  # noqa: E402
 from tests.spark.servers import LiveServer  # noqa: E402
 
 KINDS = ("jetlake", "nats-server")
@@ -171,6 +173,32 @@ def test_refusals_are_told(server: LiveServer, monkeypatch: pytest.MonkeyPatch) 
         writer(server, "FULL").publish(rows("taken", 0, 10), "third", 0)
 
 
+def test_a_row_that_the_server_cannot_take_is_told_at_once(
+    server: LiveServer, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server_writer.TaskContext, "get", Task)
+    batch = pa.RecordBatch.from_pydict({"subject": [f"{stream}.a"] * 2, "payload": ["x", "x" * 1024 * 1024]})
+    with pytest.raises(ServerError, match=rf"row 1, subject {stream}.a: \d+ bytes .* takes at most 1048576"):
+        writer(server, stream).publish(iter([batch]), "query", 0)
+
+
+def test_what_headers_once_told_a_server_is_not_said_again(
+    server: LiveServer, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = ["Msg-Id", "Stream-Source", "Expected-Stream", "Expected-Last-Subject-Sequence", "Batch-Id"]
+    headers = [("A", "1"), *((f"Nats-{name}", "said") for name in said), ("Nats-Other", "2")]
+    schema = pa.schema(
+        [("subject", pa.string()), ("payload", pa.string()), ("headers", pa.map_(pa.string(), pa.string()))]
+    )
+    batch = pa.RecordBatch.from_pydict({"subject": [f"{stream}.a"], "payload": ["x"], "headers": [headers]}, schema)
+    monkeypatch.setattr(server_writer.TaskContext, "get", Task)
+    writer(server, stream).publish(iter([batch]), "query", 0)
+    with server.connect() as link:
+        stored = base64.b64decode(link.api(f"STREAM.MSG.GET.{stream}", {"seq": 1})["message"]["hdrs"])
+    names = [name for name, _ in iter_headers(stored)]
+    assert names == [b"Nats-Msg-Id", b"Nats-Expected-Stream", b"A", b"Nats-Other"] and b"said" not in stored
+
+
 def test_the_target_must_be_there_or_be_described(server: LiveServer) -> None:
     with pytest.raises(NoStream, match="there is no stream ABSENT; option subjects makes one"):
         writer(server, "ABSENT")
@@ -178,9 +206,13 @@ def test_the_target_must_be_there_or_be_described(server: LiveServer) -> None:
     assert server.count("MADE") == 0
     with pytest.raises(BadOption, match="not the name of one stream"):
         writer(server, "A*")
+    with pytest.raises(BadOption, match="not the name of one stream"):
+        writer(server, "A\r\nPING")
     timed = StructType([*SCHEMA.fields]).add("time_ns", "long")
     with pytest.raises(BadOption, match="sets the time itself"):
         ServerWriter(parse_options({"url": server.url, "stream": "MADE"}), timed)
+    with pytest.raises(BadOption, match="cannot be written on a line"):
+        writer(server, "MADE", jobId="a\r\nNats-Rollup: all")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -12,6 +12,7 @@ into the stream a second time after half of it; until then the ids protect it.
 from __future__ import annotations
 
 import json
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -32,6 +33,8 @@ _HALF_SIZE_MAX = 8 * 1024 * 1024
 _SETTLE_S = 0.2
 _SUBJECTS_MAX = 100
 _MEMORY_NS = 120 * SECOND_NS  # where a stream does not remember ids at all
+# What headers of a message that was read said to the server which stored it: a second one would take it as said to it.
+_SPENT = re.compile(rb"^Nats-(?:Msg-Id|Stream-Source|Expected-[^:]*|Batch-[^:]*):.*\n", re.MULTILINE)
 _NOT_ACKS = (b'"error"', b"HMSG", b"-ERR", b"PING", b"INFO")
 
 
@@ -54,6 +57,7 @@ class Publisher:
         """`prefix` is what the message ids of this task begin with."""
         self._options, self._prefix = options, prefix
         self.link = Connection(options)
+        self._size_max: int = self.link.info.get("max_payload", 2**63)
         self.count = self.skipped = self._row = 0
         self._half, self._other = _Half(b"A"), _Half(b"B")
         info = self.link.api(f"STREAM.INFO.{options.stream}")
@@ -151,12 +155,18 @@ class Publisher:
 
     def _send(self, subject: bytes, lines: bytes, payload: bytes, content: bytes) -> None:
         half, row = self._half, self._row
+        lines = _SPENT.sub(b"", lines) if b"Nats-" in lines else lines
         if subject not in self._subjects and len(self._subjects) < _SUBJECTS_MAX:
             # Only the first: any rule but the id's costs a server more than the message. Acks name their stream too.
             self._subjects.add(subject)
             lines = self._expect + lines
         headers = b"%s%d:%s\r\n%s\r\n" % (self._head, row, content, lines)
         size = len(headers)
+        if size + len(payload) > self._size_max:
+            raise ServerError(
+                f"row {row}, subject {subject.decode()}: {size + len(payload)} bytes with headers; {self.link.where} "
+                f"takes at most {self._size_max} (max_payload)"
+            )
         reply = b"%s.%s%d" % (self.link.inbox_bytes, half.mark, row)
         frame = b"HPUB %s %s %d %d\r\n%s%s\r\n" % (subject, reply, size, size + len(payload), headers, payload)
         half.frames.append(frame)

@@ -45,6 +45,8 @@ class ServerWriter:
         check_columns(schema, options.subject)
         if {"time", "time_ns"} & set(schema.fieldNames()):
             raise BadOption("a live server sets the time itself: columns time and time_ns are for writes to a path")
+        if not options.job_id.isprintable():
+            raise BadOption(f"jobId {options.job_id!r} cannot be written on a line: it becomes part of a header")
         self._options, self._run = options, str(uuid.uuid4())
         self._writer = options.job_id or self._run
         with Connection(options) as link:
@@ -103,7 +105,7 @@ class ServerWriter:
 
 def _ensure_stream(link: Connection, options: Options) -> None:
     """The target must be there; it is made when the options say what it takes."""
-    if any(sign in options.stream for sign in "*?[,. >"):
+    if any(sign in options.stream for sign in "*?[,. >") or not options.stream.isprintable():
         raise BadOption(f"{options.stream!r} is not the name of one stream")
     try:
         link.api(f"STREAM.INFO.{options.stream}")
