@@ -1,5 +1,8 @@
 """Streams to files: Parquet, CSV, JSON or Delta, by token and date, from where the last export ended.
 
+CSV and JSON hold text: payloads are read with payload=string there unless told otherwise, and those that are none stand
+in the column `_malformed`, as base64. In CSV headers are JSON. `import_.py` reads all of it back.
+
 An export is a streaming query that reads what is there and ends: Spark's file sink writes each message once, and the
 checkpoint beside the files knows the last sequence.
 """
@@ -12,12 +15,21 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.query import StreamingQuery
 
 from jetlake.spark.errors import BadOption
 from jetlake.spark.frames import read_stream
+from jetlake.spark.options import parse_options
+from jetlake.spark.schema import MALFORMED
 
 FORMATS = ("parquet", "csv", "json", "delta")
 CHECKPOINT_NAME = "_jetlake_checkpoint"
+_TIMES = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
+_WRITING = {
+    "json": _TIMES,
+    "csv": _TIMES
+    | {"header": "true", "escape": '"', "ignoreLeadingWhiteSpace": "false", "ignoreTrailingWhiteSpace": "false"},
+}
 NO_DELTA = (
     "Spark has no Delta here: its jar is not part of JetLake. Give Spark the package io.delta:delta-spark of its own "
     "version (spark.jars.packages, or on the cluster), or export to parquet"
@@ -45,26 +57,35 @@ def export(
         raise BadOption(f"format {format} is not {' or '.join(FORMATS)}")
     target = target.rstrip("/")
     given = dict(options)
-    if format == "csv":
-        given.setdefault("payload", "string")
+    if format in _WRITING:
+        given = {"payload": "string"} | given
+        if parse_options(given).payload == "binary":
+            raise BadOption(f"{format} holds text: payload=binary is for parquet and delta")
     frame = _flat(_dated(read_stream(spark, **given), partition_by), format)
     unknown = [name for name in partition_by if name not in frame.columns]
     if unknown:
         raise BadOption(f"there is no column {', '.join(unknown)} to partition by; tokens come from subject_tokens")
     writer = frame.writeStream.format(format).option("checkpointLocation", f"{target}/{CHECKPOINT_NAME}")
-    if format == "csv":
-        writer = writer.option("header", "true")
+    writer = writer.options(**_WRITING.get(format, {}))
     try:
         query = writer.partitionBy(*partition_by).trigger(availableNow=True).start(target)
     except Exception as error:  # Spark and Spark Connect have no class in common for it
         if format == "delta" and "DATA_SOURCE_NOT_FOUND" in str(error):
             raise BadOption(NO_DELTA) from None
         raise
-    query.awaitTermination()
-    progress = [batch for batch in query.recentProgress if batch["numInputRows"]]
+    return _finish(query)
+
+
+def _finish(query: StreamingQuery) -> Exported:
+    """Wait for the end, and count: a query remembers its last 100 batches only, and cannot make so many in a second."""
+    counts: dict[int, int] = {}
+    is_over = False
+    while not is_over:
+        is_over = bool(query.awaitTermination(1))
+        counts |= {batch["batchId"]: batch["numInputRows"] for batch in query.recentProgress if batch["numInputRows"]}
     last = query.lastProgress
     offsets = last["sources"][0]["endOffset"] if last is not None else "{}"
-    return Exported(sum(batch["numInputRows"] for batch in progress), len(progress), _parsed(offsets))
+    return Exported(sum(counts.values()), len(counts), _parsed(offsets))
 
 
 def _dated(frame: DataFrame, partition_by: Sequence[str]) -> DataFrame:
@@ -74,13 +95,11 @@ def _dated(frame: DataFrame, partition_by: Sequence[str]) -> DataFrame:
 
 
 def _flat(frame: DataFrame, format: str) -> DataFrame:
-    """CSV holds no maps and no bytes: headers become JSON, and payloads that are no text base64."""
-    if format != "csv":
-        return frame
-    if "headers" in frame.columns:
+    """What text can hold: payloads that are none become base64, and for CSV headers become JSON."""
+    if format == "csv" and "headers" in frame.columns:
         frame = frame.withColumn("headers", F.to_json("headers"))
-    if "_malformed" in frame.columns:
-        frame = frame.withColumn("_malformed", F.base64("_malformed"))
+    if format in _WRITING and MALFORMED in frame.columns:
+        frame = frame.withColumn(MALFORMED, F.base64(MALFORMED))
     return frame
 
 
