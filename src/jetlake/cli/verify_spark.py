@@ -20,6 +20,7 @@ from jetlake.store.check import show_ranges
 def verify_spark(
     directory: Annotated[str, typer.Argument(metavar="DIR", help="A stream's directory, or one above several.")],
     key_file: Annotated[str, typer.Option(help="The key of an encrypted store.")] = "",
+    passphrase_file: Annotated[str, typer.Option(help="Its passphrase, in the first line of a file.")] = "",
     master: job.Master = "",
     remote: job.Remote = "",
     as_json: AsJson = False,
@@ -28,10 +29,7 @@ def verify_spark(
     with spark_session(master, remote) as spark:
         from jetlake.spark.jobs.verify import verify
 
-        try:
-            reports = verify(spark, directory, keyFile=key_file)
-        except OSError as error:
-            fail(error)
+        reports = verify(spark, directory, keyFile=key_file, passphraseFile=passphrase_file)
         if not reports:
             fail(f"{directory}: no stream is stored here")
         if as_json:

@@ -24,13 +24,12 @@ def replay(
     """
     if "{subject}" not in to:
         raise BadOption(f"{to!r} has no {{subject}}: all messages would get the same subject")
-    before, _, after = to.partition("{subject}")
     frame = read(spark, where, **source)
     has_text = dict(frame.dtypes)["payload"] in ("binary", "string") if "payload" in frame.columns else False
     if not has_text:
         raise BadOption("a replay reads payloads as they are: not with payload=json")
-    subject = F.concat(F.lit(before), F.col("subject"), F.lit(after)).alias("subject")
-    rows = frame.select(subject, "payload", "headers").coalesce(1)  # one task, so that the order stays
+    subject = F.replace(F.lit(to), F.lit("{subject}"), F.col("subject"))
+    rows = frame.select(subject.alias("subject"), "payload", "headers").coalesce(1)  # one task, so that the order stays
     options = dict(target)
     if rate:
         if "url" not in options:
