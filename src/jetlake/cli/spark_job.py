@@ -6,6 +6,8 @@ Spark is imported when a command runs, not before: it takes seconds, and it may 
 from __future__ import annotations
 
 import json
+import math
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,6 +37,8 @@ Master = Annotated[str, typer.Option("--master", help="A Spark cluster; all core
 Remote = Annotated[str, typer.Option("--remote", help="A Spark Connect server: sc://host:port.")]
 
 ROWS_MAX = 1000
+_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")  # of pyspark: they print what is raised anyway
+_JAVA_CAUSE = re.compile(r"^(?:Caused by)?: [\w.$]+: (.+?)\.?(?: +SQLSTATE: \w+)?$", re.MULTILINE)
 
 
 @contextmanager
@@ -44,42 +48,53 @@ def spark_session(master: str = "", remote: str = "") -> Iterator[SparkSession]:
         from jetlake.spark.spark_session import session
     except ImportError as error:
         fail(f"{error.name} is not installed: pip install 'jetlake[spark]'")
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
+    from pyspark.logger import PySparkLogger
 
     from jetlake.errors import JetLakeError
 
+    for name in _LOGGERS:
+        PySparkLogger.getLogger(name).disabled = True
     spark = None
     try:
         with Console(stderr=True).status("Starting Spark"):
-            spark = session(master=master, remote=remote, conf=_progress_conf())
+            spark = session(master=master, remote=remote, conf=_conf())
         yield spark
-    except JetLakeError as error:
+    except (JetLakeError, OSError) as error:
         fail(error)
-    except PySparkException as error:
+    except (PySparkException, Py4JJavaError) as error:
         fail(_last_line(str(error)))
     finally:
         if spark is not None:
             spark.stop()
 
 
-def _progress_conf() -> dict[str, str]:
-    """Spark's own progress bars, where somebody can see them."""
-    return {"spark.ui.showConsoleProgress": "true"} if sys.stderr.isatty() else {}
+def _conf() -> dict[str, str]:
+    """No pages of Java for an error that is told in a line; Spark's own progress bars where somebody can see them."""
+    return {"spark.log.level": "FATAL"} | ({"spark.ui.showConsoleProgress": "true"} if sys.stderr.isatty() else {})
 
 
 def _last_line(text: str) -> str:
     """What went wrong, out of Spark's message with the traceback of a worker in it."""
     lines = [line for line in text.splitlines() if line and not line.startswith((" ", "\t", "SQLSTATE"))]
     ours = [line for line in lines if line.startswith("jetlake.")]
-    return ours[-1].partition(": ")[2] if ours else (lines[0] if lines else text)
+    if ours:
+        return ours[-1].partition(": ")[2]
+    causes = _JAVA_CAUSE.findall(text)
+    return ": ".join(dict.fromkeys([causes[0], causes[-1]])) if causes else (lines[0] if lines else text)
 
 
 def show(frame: DataFrame, *, as_json: bool, title: str = "") -> None:
-    """Print the rows of a frame, as a table or as a JSON list."""
-    rows = frame.limit(ROWS_MAX + 1).collect()
+    """Print the first rows of a frame as a table, or all of them as a JSON list."""
     if as_json:
-        typer.echo(json.dumps([row.asDict(recursive=True) for row in rows[:ROWS_MAX]], default=_plain))
+        mark = "["
+        for row in frame.toLocalIterator():
+            typer.echo(mark + json.dumps(_finite(row.asDict(recursive=True)), default=_plain), nl=False)
+            mark = ", "
+        typer.echo("[]" if mark == "[" else "]")
         return
+    rows = frame.limit(ROWS_MAX + 1).collect()
     table = Table(title=title or None)
     for name, kind in frame.dtypes:
         table.add_column(name, justify="right" if kind in ("bigint", "int", "double", "float") else "left")
@@ -89,6 +104,15 @@ def show(frame: DataFrame, *, as_json: bool, title: str = "") -> None:
     console.print(table)
     if len(rows) > ROWS_MAX:
         typer.echo(f"only the first {ROWS_MAX} rows are shown", err=True)
+
+
+def _finite(value: Any) -> Any:
+    """A value as JSON can hold it: NaN and infinities, which it has no word for, are null."""
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _plain(value: Any) -> str:
