@@ -68,6 +68,20 @@ def test_what_is_understood_becomes_options(condition: str, options: dict[str, s
         "region = '*'",
         "region LIKE 'e%'",
         "headers['seq'] = 5",
+        "headers[true AND seq = 5 AND true] IS NULL",
+        "true BETWEEN (1 BETWEEN 0 AND 2) AND seq = 5",
+        'payload = "a AND seq = 5 AND b"',
+        r"payload = 'a\' AND seq = 5 AND \'b'",
+        r"payload = r'a\' AND seq = 5 AND size > '1'",
+        "payload = $$ AND seq = 5 AND $$",
+        "size >= 1 -- AND seq = 5",
+        "size >= 1 /* AND seq = 5 AND */ AND true",
+        "`a`` AND seq = 5 AND ``b` = 1",
+        "subject = 'a' '.b'",
+        "subject = 'a''b'",
+        "subject = 'a.?'",
+        "region = 'eu west'",
+        "region = 'eu?'",
         "(seq = 5",
         "",
     ],
@@ -85,6 +99,18 @@ def test_times_are_those_of_the_session() -> None:
     }
 
 
+@pytest.mark.parametrize("zone", ["+02:00", "GMT+2", "UTC+3", "PST", "Z", "Europe", "../x", ""])
+def test_a_time_zone_that_only_spark_knows_rules_out_no_times(zone: str) -> None:
+    assert pruning("time >= '2026-03-01 01:00:00' AND seq < 5", "", zone) == {"endSeq": "4"}
+    assert "startTime" in pruning("time >= '2026-03-01 01:00:00Z'", "", zone)
+
+
+def test_times_and_sequences_beyond_the_range_are_taken() -> None:
+    latest = {"startTime": "2262-04-11T23:47:16.854775807Z"}
+    assert pruning(f"time_ns > {10**30}") == latest == pruning("time >= '9999-12-31'")
+    assert pruning("time <= '9999-12-31' AND time > '0001-01-01'", "", "Europe/Berlin") == {}
+
+
 CONDITIONS = [
     "seq BETWEEN 20 AND 40 AND size > 30",
     "time >= '2026-03-01 00:01:00' AND time < '2026-03-01 00:01:10'",
@@ -94,6 +120,12 @@ CONDITIONS = [
     "subject LIKE 'orders.us.%' OR seq = 3",
     "subject LIKE 'orders.a_ia.%'",
     "seq = 5 AND seq = 6",
+    "seq >= 1 -- AND seq = 5",
+    "seq >= 1 /* AND seq = 5 AND */ AND true",
+    'subject <> "a AND seq = 5 AND b"',
+    r"subject <> 'a\' AND seq = 5 AND \'b'",
+    r"subject <> r'a\' AND seq <> 5 AND subject <> 'b'",
+    "region = 'eu west'",
 ]
 
 

@@ -8,8 +8,9 @@ instead. `pruning` looks at the parts of a condition that are joined by AND at i
     subject = 'orders.eu.1'        subject IN ('a', 'b')                     subject LIKE 'orders.eu.%'
     region = 'eu'                  region IN ('eu', 'us')                    where region is a token of the subject
 
-A part that is anything else rules nothing out. The condition itself is always applied by Spark as well, so a part that
-is understood too narrowly would be wrong, and one that is not understood is only slower.
+A part that is anything else rules nothing out, and so does a condition with comments, or with strings and names in other
+quotes than these. The condition itself is always applied by Spark as well, so a part that is understood too narrowly
+would be wrong, and one that is not understood is only slower.
 """
 
 from __future__ import annotations
@@ -18,29 +19,40 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
 from typing import Any
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from jetlake.clock import SECOND_NS
 from jetlake.errors import BadSubject
 from jetlake.spark.errors import BadOption
 from jetlake.spark.options import parse_time_ns
 from jetlake.spark.tokens import TokenPattern
-from jetlake.subjects import check_filter, check_subject, is_literal
+from jetlake.subjects import check_filter, is_literal
 
 _FILTERS_MAX = 64
 _TOKEN = re.compile(
     r"\s*(?:(?P<string>'(?:[^'\\]|'')*')|(?P<number>-?\d+)(?![\w.])|(?P<name>[A-Za-z_]\w*|`[^`]+`)"
     r"|(?P<sign><=>|<=|>=|<>|!=|=|<|>|\(|\)|,)|(?P<other>\S))"
 )
+_NOT_PLAIN = re.compile(r"""["\\$]|--|/\*|``""")  # strings, names and comments that _TOKEN does not see as Spark does
 _FLIPPED = {"<": ">", ">": "<", "<=": ">=", ">=": "<=", "=": "="}
 
 
 def pruning(condition: str, subject_tokens: str = "", time_zone: str = "UTC") -> dict[str, str]:
     """Options that keep every message for which a condition is true."""
-    bounds = _Bounds(TokenPattern(subject_tokens), ZoneInfo(time_zone))
+    bounds = _Bounds(TokenPattern(subject_tokens), _zone(time_zone))
+    if _NOT_PLAIN.search(condition):
+        return {}
     for part in _conjuncts(_tokens(condition)):
         bounds.narrow(part)
     return bounds.options()
+
+
+def _zone(name: str) -> tzinfo | None:
+    """A time zone by its name; None for the names that only Spark knows, like UTC+3."""
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return None
 
 
 Token = tuple[str, str]  # kind and text
@@ -63,13 +75,14 @@ def _conjuncts(tokens: list[Token]) -> list[list[Token]]:
         return []
     for kind, text in tokens:
         word = text.upper() if kind == "name" else text
-        depth += (word == "(") - (word == ")")
+        depth += (word in ("(", "[")) - (word in (")", "]"))
         if depth < 0 or (not depth and word == "OR"):
             return []
         if not depth and word == "AND" and not between:
             parts.append([])
             continue
-        between = word == "BETWEEN" if word in ("BETWEEN", "AND") else between
+        if not depth and word in ("BETWEEN", "AND"):
+            between = word == "BETWEEN"
         parts[-1].append((kind, word if word in ("AND", "BETWEEN", "IN", "LIKE", "NOT", "TIMESTAMP") else text))
     if depth:
         return []
@@ -93,7 +106,7 @@ def _closes(part: list[Token]) -> int:
 class _Bounds:
     """What is left after the parts so far."""
 
-    def __init__(self, tokens: TokenPattern, zone: tzinfo) -> None:
+    def __init__(self, tokens: TokenPattern, zone: tzinfo | None) -> None:
         self._tokens, self._zone = tokens, zone
         self._first_seq, self._last_seq = 0, 2**63 - 1
         self._first_ns, self._end_ns = -(2**63), 2**63 - 1
@@ -117,10 +130,10 @@ class _Bounds:
         elif name == "subject":
             self._narrow_subject(sign, literals)
         elif name in self._tokens.names and sign in ("=", "IN"):
-            values = [_text(literal) for literal in literals]
-            if all(value is not None and "." not in value and value not in ("*", ">", "") for value in values):
+            values = [text for text in map(_text, literals) if text is not None and _is_subject(text)]
+            if len(values) == len(literals) and all("." not in value for value in values):
                 known = self._values.get(name)
-                self._values[name] = [v for v in values if v is not None and (known is None or v in known)]
+                self._values[name] = [value for value in values if known is None or value in known]
 
     def _narrow_number(self, sign: str, literals: list[Token], narrow: Callable[[Any, Any], None]) -> None:
         """Call `narrow` with the least and the greatest value that is possible."""
@@ -173,6 +186,8 @@ class _Bounds:
             return None
         if re.search(r"(Z|[+-]\d\d:?\d\d)\s*$", text):
             return time_ns
+        if self._zone is None:
+            return None
         local = datetime.fromtimestamp(time_ns // SECOND_NS, UTC).replace(tzinfo=self._zone)
         return round(local.timestamp()) * SECOND_NS + time_ns % SECOND_NS
 
@@ -184,7 +199,7 @@ class _Bounds:
         if self._last_seq < 2**63 - 1:
             options["endSeq"] = str(max(self._last_seq, 0))
         if self._first_ns > 0:
-            options["startTime"] = _iso(self._first_ns)
+            options["startTime"] = _iso(min(self._first_ns, 2**63 - 1))
         if 0 <= self._end_ns < 2**63 - 1:
             options["endTime"] = _iso(self._end_ns)
         filters = self._filters()
@@ -196,7 +211,7 @@ class _Bounds:
         """Filters that match what all the conditions on subjects let through: the shortest list of them."""
         lists = [*self._subjects]
         by_tokens = self._tokens.subjects(self._values) if self._values else []
-        if by_tokens and all("," not in text for text in by_tokens):
+        if by_tokens and all(map(_is_filter, by_tokens)):
             lists.append(by_tokens)
         lists = [choices for choices in lists if 0 < len(choices) <= _FILTERS_MAX]
         return min(lists, key=lambda choices: (any(">" in text for text in choices), len(choices)), default=[])
@@ -235,16 +250,22 @@ def _column(name: str) -> str:
 
 
 def _text(literal: Token) -> str | None:
-    return literal[1][1:-1].replace("''", "'") if literal[0] == "string" else None
+    """The text of a string; None where a setting of Spark says whether '' in it is a quote or nothing."""
+    kind, text = literal
+    return text[1:-1] if kind == "string" and "'" not in text[1:-1] else None
 
 
 def _is_subject(text: str) -> bool:
+    return _is_filter(text) and is_literal(text)
+
+
+def _is_filter(text: str) -> bool:
+    """True when it can be given as a filter, and finds what it stands for: "?" is also there for bytes unknown."""
     try:
-        check_subject(text)
         check_filter(text)
     except BadSubject:
         return False
-    return is_literal(text) and "," not in text
+    return "," not in text and "?" not in text
 
 
 def _iso(time_ns: int) -> str:
