@@ -49,8 +49,12 @@ def test_options_of_spark_itself_are_passed_over() -> None:
         ({"url": "nats://x"}, "give either the option path"),
         ({"path": ""}, "give either the option path"),
         ({"path": "", "url": "nats://x"}, "option stream is missing"),
-        ({"partitionSize": "0"}, "must be at least 1"),
-        ({"maxRowsPerTrigger": "0"}, "must be at least 1"),
+        ({"path": "", "url": "nats://x", "stream": "O P"}, "'O P' is not the name of a stream, it contains ' '"),
+        ({"path": "", "url": "nats://x", "stream": "A,B.C"}, "'B.C' is not the name of a stream"),
+        ({"path": "", "url": "nats://x", "stream": "S", "account": "A"}, "option account is for path"),
+        ({"partitionSize": "0"}, "option partitionSize must be at least 1"),
+        ({"maxRowsPerTrigger": "0"}, "option maxRowsPerTrigger must be at least 1"),
+        ({"columns": "seq, SEQ"}, "option columns has a column twice: seq, SEQ"),
         ({"payloadSchema": "a INT"}, "need payload=json"),
     ],
 )
@@ -65,6 +69,13 @@ def test_options_become_a_selection() -> None:
     given = {"startSeq": "3", "endSeq": "9", "endTime": "1970-01-01T00:00:01Z", "subject": "a.*, b"}
     assert parse_options(PATH | given).selection == Selection(3, 9, -(2**63), 10**9 - 1, ("a.*", "b"))
     assert parse_options(PATH).selection == Selection()
+
+
+def test_times_beyond_the_range_are_clamped_to_it() -> None:
+    given = {"startTime": "0001-01-01T00:00:00+02:00", "endTime": "9999-12-31T23:59:59-02:00"}
+    assert parse_options(PATH | given).selection == Selection()
+    assert parse_options(PATH | {"endTime": "0001-01-01"}).selection.time_ns_max == -(2**63)
+    assert parse_options(PATH | {"startTime": "9999-12-31"}).selection.time_ns_min == 2**63 - 1
 
 
 @pytest.mark.parametrize(
@@ -134,12 +145,13 @@ def test_the_columns_follow_from_the_options() -> None:
         "stream string, seq bigint, subject string, time timestamp, time_ns bigint, headers map<"
     )
     assert schema(columns="seq, payload") == "seq bigint, payload binary"
+    assert schema(columns="SEQ") == "seq bigint"
     assert schema(payload="string", columns="payload,_malformed") == "payload string?, _malformed binary?"
     assert schema(columns="a,x", subject_tokens="{a}.*", payload="json", payloadSchema="x INT") == "a string?, x int?"
     fields = {"payload": "json", "payloadSchema": "a BIGINT NOT NULL, b STRUCT<c: ARRAY<DOUBLE>>"}
     assert schema(**fields).endswith("size int, a bigint?, b struct<c:array<double>>?, _malformed binary?")
     assert "_malformed" not in schema(**fields, malformed="fail")
-    assert schema(**fields, columns="payload,a") == "payload binary, a bigint?"
+    assert schema(**fields, columns="Payload,a") == "payload binary, a bigint?"
 
 
 @pytest.mark.parametrize(

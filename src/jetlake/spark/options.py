@@ -7,10 +7,9 @@ does not exist is an error, for a typing mistake in `startSeq` would otherwise r
 from __future__ import annotations
 
 import re
-from calendar import timegm
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,15 @@ from jetlake.subjects import check_filter
 # Options that Spark itself puts among ours.
 _OF_SPARK = {"checkpointlocation", "queryname", "__file_type", "header"}
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?)(?:\.(\d{1,9}))?)?\s*(Z|[+-]\d\d:?\d\d)?\Z")
+_NOT_IN_NAMES = re.compile(r"[\s.>/\\]")  # of a server's streams
+_AT_LEAST_1 = (
+    "partition_size",
+    "partition_rows",
+    "window",
+    "block_size",
+    "max_rows_per_trigger",
+    "max_bytes_per_trigger",
+)
 _CHOICES = {
     "payload": ("binary", "string", "json"),
     "malformed": ("column", "fail"),
@@ -97,8 +105,8 @@ class Options:
         return Selection(
             1 if first is None else first,
             2**63 - 1 if last is None else last,
-            parse_time_ns(self.start_time) if self.start_time else -(2**63),
-            parse_time_ns(self.end_time) - 1 if self.end_time else 2**63 - 1,
+            _clamped(parse_time_ns(self.start_time)) if self.start_time else -(2**63),
+            _clamped(parse_time_ns(self.end_time) - 1) if self.end_time else 2**63 - 1,
             tuple(split_list(self.subject)),
         )
 
@@ -151,7 +159,13 @@ def parse_time_ns(text: str) -> int:
         moment = datetime.fromisoformat(f"{day}T{clock or '00:00'}{'+00:00' if zone in (None, 'Z') else zone}")
     except ValueError as error:
         raise BadOption(f"{text!r} is not a time: {error}") from None
-    return timegm(moment.utctimetuple()) * SECOND_NS + int((fraction or "").ljust(9, "0"))
+    seconds = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1)
+    return seconds * SECOND_NS + int((fraction or "").ljust(9, "0"))
+
+
+def _clamped(time_ns: int) -> int:
+    """The nearest time that a message can have."""
+    return min(max(time_ns, -(2**63)), 2**63 - 1)
 
 
 def _value(name: str, kind: str, text: str) -> Any:
@@ -176,18 +190,28 @@ def _value(name: str, kind: str, text: str) -> Any:
 def _check(options: Options) -> None:
     if bool(options.path) == bool(options.url):
         raise BadOption("give either the option path (a directory) or url (a live server)")
-    if options.url and not options.stream:
-        raise BadOption("option stream is missing: which stream of the server?")
+    if options.url:
+        _check_server(options)
     for subject in split_list(options.subject):
         check_filter(subject)
     for time in (options.start_time, options.end_time):
         if time:
             parse_time_ns(time)
-    for name in ("partition_size", "partition_rows", "window", "block_size"):
-        if getattr(options, name) < 1:
-            raise BadOption(f"option {name.replace('_', '')} must be at least 1")
-    for name in ("max_rows_per_trigger", "max_bytes_per_trigger"):
-        if getattr(options, name) == 0:
-            raise BadOption(f"option {name.replace('_', '')} must be at least 1")
+    for item in fields(options):
+        if item.name in _AT_LEAST_1 and getattr(options, item.name) == 0:
+            raise BadOption(f"option {option_name(item)} must be at least 1")
+    columns = [name.lower() for name in split_list(options.columns)]
+    if len(set(columns)) < len(columns):
+        raise BadOption(f"option columns has a column twice: {options.columns}")
     if options.payload != "json" and (options.payload_schema or options.payload_prefix):
         raise BadOption("payloadSchema and payloadPrefix need payload=json")
+
+
+def _check_server(options: Options) -> None:
+    if not options.stream:
+        raise BadOption("option stream is missing: which stream of the server?")
+    for name in split_list(options.stream):
+        if found := _NOT_IN_NAMES.search(name):
+            raise BadOption(f"option stream: {name!r} is not the name of a stream, it contains {found[0]!r}")
+    if options.account:
+        raise BadOption("option account is for path; with url, the account is that of the user who logs in")

@@ -54,19 +54,20 @@ BASE: dict[str, DataType] = {
 
 
 def source_schema(options: Options) -> StructType:
-    """The columns that options ask for."""
-    fields = {field.name: field for field in _all_columns(options)}
-    wanted = split_list(options.columns) or list(fields)
-    unknown = [name for name in wanted if name not in fields]
+    """The columns that options ask for; as in Spark, case does not count."""
+    fields = {field.name.lower(): field for field in _all_columns(options)}
+    wanted = split_list(options.columns)
+    unknown = [name for name in wanted if name.lower() not in fields]
     if unknown:
-        raise BadOption(f"there is no column {', '.join(unknown)}; there are {', '.join(fields)}")
-    return StructType([fields[name] for name in wanted])
+        names = [field.name for field in fields.values()]
+        raise BadOption(f"there is no column {', '.join(unknown)}; there are {', '.join(names)}")
+    return StructType([fields[name.lower()] for name in wanted] or list(fields.values()))
 
 
 def _all_columns(options: Options) -> Iterator[StructField]:
     """Every column."""
     for name, kind in BASE.items():
-        if name == "payload" and options.payload == "json" and "payload" not in split_list(options.columns):
+        if name == "payload" and options.payload == "json" and "payload" not in split_list(options.columns.lower()):
             continue
         if name == "payload" and options.payload == "string":
             yield StructField(name, StringType())
