@@ -12,7 +12,7 @@ pa = pytest.importorskip("pyarrow")
 from jetlake.spark import blocks  # noqa: E402
 from jetlake.spark.blocks import Losses, Piece, PieceReader, Selection  # noqa: E402
 from jetlake.spark.errors import MessagesDamaged, MessagesGone  # noqa: E402
-from jetlake.spark.plan import first_seq_at, last_within, nth_live, partitions, plan  # noqa: E402
+from jetlake.spark.plan import first_seq_at, last_within, nth_live, partitions, plan, size_between  # noqa: E402
 from jetlake.store import FileOptions, FileStore  # noqa: E402
 from jetlake.store.view import StreamView  # noqa: E402
 from jetlake.testing.clock import FakeClock  # noqa: E402
@@ -207,9 +207,19 @@ def test_limits_are_found_by_count_and_by_size() -> None:
     assert ends == sorted(ends) and ends[-1] == 40
 
 
+def test_sizes_are_those_of_the_records() -> None:
+    stream = Stream()
+    catalog = stream.view.refresh()
+    size = catalog.index(catalog.blocks[0]).offsets[1]
+    assert size_between(catalog, 1, 1) == size and size_between(catalog, 2, 3) == 2 * size
+    assert size_between(catalog, 1, 99) == sum(block.body_size for block in catalog.blocks)
+    assert size_between(catalog, 41, 99) == 0 == size_between(catalog, 5, 4)
+
+
 def test_a_time_is_found() -> None:
     stream = Stream()
     catalog = stream.view.refresh()
+    block = catalog.blocks[1]
     assert first_seq_at(catalog, 0) == 1
-    assert first_seq_at(catalog, stream.start_ns + 10 * SECOND - 1) == 11
+    assert first_seq_at(catalog, block.time_ns_min - 1) == first_seq_at(catalog, block.time_ns_max) == block.first_seq
     assert first_seq_at(catalog, stream.start_ns + 100 * SECOND) == 41

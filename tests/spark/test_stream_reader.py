@@ -23,6 +23,7 @@ from jetlake.spark.errors import BadOption, MessagesGone, NoStream, OffsetMismat
 from jetlake.spark.options import parse_options
 from jetlake.spark.stream_reader import JetStreamStreamReader, Offset
 from jetlake.store import FileOptions, FileStore
+from tests.spark.streams import stream_in
 
 SCHEMA = StructType([StructField("seq", LongType(), False)])
 ALL = ReadAllAvailable()
@@ -86,7 +87,7 @@ def test_a_query_reads_everything_and_then_what_is_new(tmp_path: Path, store: Fi
         ({}, 1),
         ({"start": "latest"}, 21),
         ({"startSeq": 8}, 8),
-        ({"startSeq": 99}, 21),
+        ({"startSeq": 23}, 23),
         ({"startTime": "2001-01-01"}, 1),
     ],
 )
@@ -95,6 +96,59 @@ def test_a_query_begins_where_it_is_told(tmp_path: Path, store: FileStore, optio
     start = source.initialOffset()
     fill(store, 5)
     assert seqs(source, start, source.latestOffset(start, ALL)) == list(range(first, 26))
+
+
+@pytest.mark.parametrize(("count", "start_seq"), [(20, 25), (0, 5)])
+def test_a_start_that_is_not_reached_yet_is_waited_for(tmp_path: Path, count: int, start_seq: int) -> None:
+    with make(tmp_path / "S", count) as store:
+        start = reader(tmp_path / "S", startSeq=start_seq).initialOffset()
+        assert start["S"]["seq"] == count and start["S"]["startSeq"] == start_seq
+        fill(store, 3)
+        again = reader(tmp_path / "S")
+        assert again.latestOffset(logged(start), ALL) == start
+        fill(store, 10)
+        assert seqs(again, start, again.latestOffset(logged(start), ALL)) == list(range(start_seq, count + 14))
+
+
+def test_a_start_time_holds_for_every_batch_and_in_any_order(tmp_path: Path) -> None:
+    with FileStore(tmp_path / "S", options=FileOptions(block_size_max=300)) as store:
+        for seq, second in enumerate((1, 5, 2, 6, 3, 7), 1):
+            store.append_at(seq, second * 10**9, "s", b"")
+        start = reader(tmp_path / "S", startTime="1970-01-01T00:00:05Z").initialOffset()
+        source = reader(tmp_path / "S")
+        end = source.latestOffset(logged(start), ALL)
+        assert seqs(source, start, end) == [2, 4, 6]
+        for seq, second in enumerate((4, 5), 7):
+            store.append_at(seq, second * 10**9, "s", b"")
+        later = source.latestOffset(logged(end), ALL)
+        assert seqs(source, end, later) == [8] and later["S"]["startTime"] == "1970-01-01T00:00:05Z"
+
+
+def test_a_start_time_in_the_future_is_waited_for(tmp_path: Path, store: FileStore) -> None:
+    for time in ("2200-01-01", "9999-12-31"):
+        start = reader(tmp_path / "S", startTime=time).initialOffset()
+        fill(store, 2)
+        source = reader(tmp_path / "S")
+        assert seqs(source, start, source.latestOffset(logged(start), ALL)) == []
+
+
+def test_a_first_batch_that_is_run_again_begins_where_it_began(tmp_path: Path, store: FileStore) -> None:
+    source = reader(tmp_path / "S", start="latest")
+    start = source.initialOffset()
+    fill(store, 5)
+    end = source.latestOffset(logged(start), ALL)
+    fill(store, 5)
+    again = reader(tmp_path / "S", start="latest")
+    assert seqs(again, again.initialOffset(), end) == [21, 22, 23, 24, 25]
+
+
+def test_offsets_of_older_checkpoints_are_gone_on_from(tmp_path: Path, store: FileStore) -> None:
+    old = reader(tmp_path / "S").latestOffset(reader(tmp_path / "S").initialOffset(), ReadMaxRows(8))
+    del old["S"]["startSeq"]
+    source = reader(tmp_path / "S", startSeq=15)
+    end = source.latestOffset(logged(old), ALL)
+    assert seqs(source, old, end) == list(range(9, 21)) and "startSeq" not in end["S"]
+    assert seqs(source, {"S": {**old["S"], "seq": 0}}, old) == list(range(1, 9))
 
 
 def test_limits_cut_a_stream_into_batches(tmp_path: Path, store: FileStore) -> None:
@@ -108,18 +162,27 @@ def test_limits_cut_a_stream_into_batches(tmp_path: Path, store: FileStore) -> N
 
 
 def test_limits_are_shared_by_several_streams(tmp_path: Path) -> None:
-    from jetlake.jetstream.stream_config import StreamConfig
-    from jetlake.jetstream.stream_meta import StreamMeta, account_directory, stream_directory, write_meta
-    from jetlake.store.files import OS_FILES
-
-    streams = account_directory(f"{tmp_path}/jetstream", "$G")
     for name, count in (("A", 20), ("B", 3), ("C", 20)):
-        directory = stream_directory(streams, name)
-        OS_FILES.make_dirs(directory)
-        write_meta(OS_FILES, directory, StreamMeta(created_ns=1, config=StreamConfig(name=name)))
-        make(Path(directory) / "msgs", count).stop()
+        make(stream_in(tmp_path, name), count).stop()
     found = list(batches(reader(tmp_path, stream="*"), ReadMaxRows(12)))
     assert [len(batch) for batch in found] == [12, 12, 12, 7]
+    with FileStore(stream_in(tmp_path, "D")) as store:
+        store.append("s.0", b"payload 0")
+        size = store.catalog.active.body_size
+    for fitting in (1, 2, 3, 8):
+        found = list(batches(reader(tmp_path, stream="[ABC]"), ReadMaxBytes(fitting * size + size // 2)))
+        assert max(map(len, found)) == fitting and sum(map(len, found)) == 43
+    assert {len(batch) for batch in batches(reader(tmp_path, stream="[ABC]"), ReadMaxBytes(1))} == {1}
+
+
+def test_a_stream_that_comes_later_is_read_from_its_beginning(tmp_path: Path) -> None:
+    make(stream_in(tmp_path, "A")).stop()
+    source = reader(tmp_path, stream="*", start="latest")
+    start = source.initialOffset()
+    with make(stream_in(tmp_path, "B")) as store:
+        store.compact(11)
+    end = source.latestOffset(logged(start), ALL)
+    assert seqs(source, start, end) == list(range(11, 21)) and end["B"]["startSeq"] == 11
 
 
 def test_available_now_ends_where_it_began(tmp_path: Path, store: FileStore) -> None:
@@ -129,7 +192,20 @@ def test_available_now_ends_where_it_began(tmp_path: Path, store: FileStore) -> 
     assert list(chain(*batches(source))) == list(range(1, 21))
 
 
-def test_a_range_is_cut_into_tasks_by_sequence_alone(tmp_path: Path, store: FileStore) -> None:
+def test_tasks_follow_messages_however_far_apart_they_are(tmp_path: Path) -> None:
+    with FileStore(tmp_path / "S") as store:
+        fill(store, 3)
+        store.skip(30_000_000)
+        fill(store, 2)
+        source = reader(tmp_path / "S", partitionRows=4)
+        start = source.initialOffset()
+        end = source.latestOffset(start, ALL)
+        tasks = [(task.first_seq, task.last_seq) for task in source.partitions(start, end)]  # type: ignore[attr-defined]
+        assert tasks == [(1, 30_000_004), (30_000_005, 30_000_005)]
+        assert seqs(source, start, end) == [1, 2, 3, 30_000_004, 30_000_005]
+
+
+def test_a_range_is_cut_into_tasks_in_the_same_way_again(tmp_path: Path, store: FileStore) -> None:
     source = reader(tmp_path / "S", partitionRows=6)
     start = source.initialOffset()
     end = source.latestOffset(start, ALL)

@@ -81,6 +81,8 @@ def test_options_select_exactly(server: LiveServer) -> None:
     assert seqs(server, subject="orders.none") == []
     assert seqs(server, startTime="2001-01-01", endTime="2002-01-01") == []
     assert seqs(server, startTime="2001-01-01") == list(range(1, COUNT + 1))
+    assert seqs(server, startTime="0001-01-01", endTime="9999-12-31") == list(range(1, COUNT + 1))
+    assert seqs(server, startTime="9999-12-31") == [] == seqs(server, endTime="0001-01-01")
     assert server.consumers() == []
 
 
@@ -140,6 +142,35 @@ def test_a_streaming_read_goes_on_where_it_was(server: LiveServer) -> None:
     server.publish([("flow.a", b"", b"")] * 40)
     with pytest.raises(Exception, match="belongs to another stream"):
         JetStreamStreamReader(parse_options(options), SCHEMA).latestOffset(ends[-1], reader.getDefaultReadLimit())
+
+
+def test_a_start_that_is_not_reached_yet_is_waited_for(server: LiveServer) -> None:
+    server.make_stream("AHEAD", ["ahead.>"])
+    server.publish([("ahead.a", b"", b"")] * 10)
+    found = []
+    for options in ({"startSeq": "15"}, {"startTime": "2200-01-01"}):
+        reader = JetStreamStreamReader(parse_options({"url": server.url, "stream": "AHEAD", **options}), SCHEMA)
+        start = reader.initialOffset()
+        server.publish([("ahead.a", b"", b"")] * 8)
+        tasks = reader.partitions(start, reader.latestOffset(start, reader.getDefaultReadLimit()))
+        found.append([seq for task in tasks for batch in reader.read(task) for seq in batch.column("seq").to_pylist()])
+        reader.stop()
+    assert found == [[15, 16, 17, 18], []]
+
+
+def test_limits_are_shared_by_several_streams(server: LiveServer) -> None:
+    for name in ("MANY-1", "MANY-2"):
+        server.make_stream(name, [f"{name}.>"])
+        server.publish([(f"{name}.a", b"x" * 100, b"")] * 30)
+    average = 100 + len("MANY-1.a") + 30
+    for limit in ({"maxRowsPerTrigger": "20"}, {"maxBytesPerTrigger": str(20 * average)}):
+        reader = JetStreamStreamReader(parse_options({"url": server.url, "stream": "MANY-*", **limit}), SCHEMA)
+        ends = [reader.initialOffset()]
+        while (end := reader.latestOffset(ends[-1], reader.getDefaultReadLimit())) != ends[-1]:
+            ends.append(end)
+        reader.stop()
+        counts = [sum(place["seq"] for place in end.values()) for end in ends]
+        assert counts[-1] == 60 and max(b - a for a, b in pairwise(counts)) <= 20
 
 
 # When the server goes away

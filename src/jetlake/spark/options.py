@@ -23,6 +23,7 @@ from jetlake.subjects import check_filter
 # Options that Spark itself puts among ours.
 _OF_SPARK = {"checkpointlocation", "queryname", "__file_type", "header"}
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?)(?:\.(\d{1,9}))?)?\s*(Z|[+-]\d\d:?\d\d)?\Z")
+_TIME_NS_MIN, _TIME_NS_MAX = -(2**63), 2**63 - 1
 _NOT_IN_NAMES = re.compile(r"[\s.>/\\]")  # of a server's streams
 _AT_LEAST_1 = (
     "partition_size",
@@ -73,7 +74,9 @@ class Options:
     on_gap: str = _option("fail", "messages removed before they were read: fail or report")
     on_damage: str = _option("fail", "messages whose bytes are damaged: fail or report")
     partition_size: int = _option(PARTITION_SIZE_DEFAULT, "about how many bytes one task reads at most, in a batch")
-    partition_rows: int = _option(200_000, "how many sequences one task reads, in a micro-batch or from a server")
+    partition_rows: int = _option(
+        200_000, "how many messages one task reads in a micro-batch, or sequences of a server"
+    )
 
     key_file: str = _option("", "the key of an encrypted store: a file that every executor can read")
     passphrase_file: str = _option("", "the passphrase of an encrypted store, in the first line of such a file")
@@ -105,8 +108,8 @@ class Options:
         return Selection(
             1 if first is None else first,
             2**63 - 1 if last is None else last,
-            _clamped(parse_time_ns(self.start_time)) if self.start_time else -(2**63),
-            _clamped(parse_time_ns(self.end_time) - 1) if self.end_time else 2**63 - 1,
+            time_ns_of(self.start_time),
+            max(time_ns_of(self.end_time) - 1, _TIME_NS_MIN) if self.end_time else _TIME_NS_MAX,
             tuple(split_list(self.subject)),
         )
 
@@ -163,9 +166,9 @@ def parse_time_ns(text: str) -> int:
     return seconds * SECOND_NS + int((fraction or "").ljust(9, "0"))
 
 
-def _clamped(time_ns: int) -> int:
-    """The nearest time that a message can have."""
-    return min(max(time_ns, -(2**63)), 2**63 - 1)
+def time_ns_of(text: str) -> int:
+    """The time nearest to a given one that a message can have; the earliest when none is given."""
+    return min(max(parse_time_ns(text), _TIME_NS_MIN), _TIME_NS_MAX) if text else _TIME_NS_MIN
 
 
 def _value(name: str, kind: str, text: str) -> Any:

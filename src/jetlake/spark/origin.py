@@ -13,17 +13,20 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
-from jetlake.spark.blocks import Losses, Piece
+from jetlake.spark.blocks import Losses, Piece, Selection
 from jetlake.spark.options import Options
 from jetlake.spark.schema import RowBuilder
 
 
 class StreamPartition(InputPartition):
-    """What one task reads: messages of one stream between two sequences."""
+    """What one task reads: messages of one stream between two sequences, and not older than a time."""
 
-    def __init__(self, stream: str, first_seq: int, last_seq: int, pieces: Sequence[Piece] = ()) -> None:
+    def __init__(
+        self, stream: str, first_seq: int, last_seq: int, pieces: Sequence[Piece] = (), time_ns_min: int = -(2**63)
+    ) -> None:
         super().__init__((stream, first_seq, last_seq))
         self.stream, self.first_seq, self.last_seq, self.pieces = stream, first_seq, last_seq, list(pieces)
+        self.time_ns_min = time_ns_min
 
 
 class Bounds(NamedTuple):
@@ -56,8 +59,8 @@ class Origin(ABC):
         """Everything wanted, shared out to tasks."""
 
     @abstractmethod
-    def plan_range(self, stream: str, first_seq: int, last_seq: int) -> StreamPartition:
-        """What one task reads of a range of sequences."""
+    def plan_range(self, stream: str, first_seq: int, last_seq: int, time_ns_min: int) -> list[StreamPartition]:
+        """A range of sequences, without what is older than a time, shared out to tasks: in the same way every time."""
 
     @abstractmethod
     def read(self, partition: StreamPartition, builder: RowBuilder) -> Iterator[pa.RecordBatch]:
@@ -69,7 +72,7 @@ class Origin(ABC):
 
     @abstractmethod
     def seq_at(self, stream: str, time_ns: int) -> int:
-        """The first sequence stored at or after a time; the next one to be used when there is none."""
+        """A sequence before which nothing was stored at or after a time; the next one to be used at most."""
 
     @abstractmethod
     def identity(self, stream: str, seq: int) -> str:
@@ -84,11 +87,21 @@ class Origin(ABC):
         """How many live messages lie between two sequences; None when that cannot be known."""
 
     @abstractmethod
+    def size(self, stream: str, first_seq: int, last_seq: int) -> int:
+        """About how many bytes the messages between two sequences take."""
+
+    @abstractmethod
     def report_lost(self, stream: str, first_seq: int, last_seq: int) -> int:
         """Tell what damage took of a range, or fail, as the options say; how many messages."""
 
     def close(self) -> None:  # noqa: B027  not all have something to give back
         """Give back what is held."""
+
+    def selection(self, partition: StreamPartition) -> Selection:
+        """Which messages of a partition are wanted."""
+        wanted = self.options.selection
+        time_ns_min = max(wanted.time_ns_min, partition.time_ns_min)
+        return wanted._replace(first_seq=partition.first_seq, last_seq=partition.last_seq, time_ns_min=time_ns_min)
 
     def losses(self, stream: str) -> Losses:
         """What the options say about messages that cannot be read."""

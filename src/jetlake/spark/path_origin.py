@@ -11,7 +11,7 @@ from jetlake.spark.errors import NoStream
 from jetlake.spark.locate import find_streams
 from jetlake.spark.options import Options
 from jetlake.spark.origin import Bounds, Origin, StreamPartition
-from jetlake.spark.plan import first_seq_at, last_within, nth_live, partitions, plan
+from jetlake.spark.plan import first_seq_at, last_within, nth_live, partitions, plan, size_between
 from jetlake.spark.schema import RowBuilder
 from jetlake.store.catalog import Catalog
 from jetlake.store.sequence_set import SequenceSet
@@ -67,15 +67,21 @@ class PathOrigin(Origin):
                 tasks.append(StreamPartition(name, pieces[0].first_seq, pieces[-1].last_seq, pieces))
         return tasks
 
-    def plan_range(self, stream: str, first_seq: int, last_seq: int) -> StreamPartition:
-        selection = self.options.selection._replace(first_seq=first_seq, last_seq=last_seq)
-        pieces = plan(self._views[stream], selection, self.options.partition_size).pieces
-        return StreamPartition(stream, first_seq, last_seq, pieces)
+    def plan_range(self, stream: str, first_seq: int, last_seq: int, time_ns_min: int) -> list[StreamPartition]:
+        """Tasks of equally many messages, however far apart their sequences are."""
+        catalog, tasks = self._catalog(stream), []
+        while (live_seq := catalog.next_live(first_seq)) is not None and live_seq <= last_seq:
+            end_seq = min(nth_live(catalog, first_seq, self.options.partition_rows), last_seq)
+            task = StreamPartition(stream, first_seq, end_seq, time_ns_min=time_ns_min)
+            task.pieces = plan(self._views[stream], self.selection(task), self.options.partition_size).pieces
+            tasks.append(task)
+            first_seq = end_seq + 1
+        return tasks
 
     def read(self, partition: StreamPartition, builder: RowBuilder) -> Iterator[pa.RecordBatch]:
         reader = PieceReader(
             builder.base_names,
-            self.options.selection,
+            self.selection(partition),
             self.losses(partition.stream),
             self.options.keys,
             headers_type=builder.headers_type,
@@ -109,6 +115,9 @@ class PathOrigin(Origin):
         blocks = self._catalog(stream).blocks_from(first_seq)
         runs = (run for block in blocks for run in block.live_runs(first_seq, last_seq))
         return sum(last - first + 1 for first, last in runs)
+
+    def size(self, stream: str, first_seq: int, last_seq: int) -> int:
+        return size_between(self._catalog(stream), first_seq, last_seq)
 
     def report_lost(self, stream: str, first_seq: int, last_seq: int) -> int:
         lost = SequenceSet(self._catalog(stream).lost.ranges_between(first_seq, last_seq))

@@ -15,7 +15,6 @@ from typing import NamedTuple
 from jetlake.spark.blocks import Piece, Selection
 from jetlake.store.block import BlockIndex, MsgBlock
 from jetlake.store.catalog import Catalog
-from jetlake.store.queries import Queries
 from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.subject_table import SubjectFilter
 from jetlake.store.view import StreamView
@@ -63,8 +62,14 @@ def partitions(pieces: list[Piece], size_max: int = PARTITION_SIZE_DEFAULT) -> l
 
 
 def first_seq_at(catalog: Catalog, time_ns: int) -> int:
-    """The first sequence stored at or after a time; the next one to be used when there is none."""
-    return Queries(catalog).seq_from_time(time_ns)
+    """Where the first block with a message stored at or after a time begins; the next sequence when there is none.
+
+    Times need not ascend in a store that was written by others than a server, so only blocks can be ruled out.
+    """
+    for block in catalog.blocks:
+        if block.time_ns_max >= time_ns:
+            return max(block.first_seq, catalog.first_seq)
+    return catalog.last_seq + 1
 
 
 def nth_live(catalog: Catalog, start: int, count: int) -> int:
@@ -94,6 +99,19 @@ def last_within(catalog: Catalog, start: int, size_max: int) -> int:
         fits = _fitting(index, block, position, index.count, size_max)
         return max(index.seq(fits - 1) if fits > position else block.first_seq - 1, first)
     return catalog.last_seq
+
+
+def size_between(catalog: Catalog, first: int, last: int) -> int:
+    """How many bytes the records from one sequence to another take."""
+    size = 0
+    for block in catalog.blocks_from(first):
+        if block.first_seq > last:
+            break
+        index = catalog.index(block)
+        position, stop = index.position_from(first), index.position_from(last + 1)
+        if position < stop:
+            size += index.end(stop - 1, block.body_size) - index.offsets[position]
+    return size
 
 
 def _fitting(index: BlockIndex, block: MsgBlock, position: int, stop: int, size_max: int) -> int:

@@ -2,14 +2,20 @@
 
 An offset is what has been read, for each stream, in JSON that a person can read:
 
-    {"ORDERS": {"seq": 1200, "id": "5be1...", "msgs": 200, "missed": 0}}
+    {"ORDERS": {"seq": 1200, "id": "5be1...", "msgs": 200, "missed": 0, "startSeq": 1}}
 
 `seq` is the last sequence of the batches so far, `id` tells the stream from another of the same name
-(`Origin.identity`), `msgs` is how many messages the batch that ends here holds, and `missed` how many were removed or
-damaged before they could be read, since the query began. A batch that is run again after a failure has the same
-offsets, so it reads the same range; that it also reads the same messages is checked by their number.
+(`Origin.identity`), `msgs` is how many messages the range of the batch that ends here holds, and `missed` how many were
+known to be removed or damaged when their batch was planned, since the query began. A batch that is run again after a
+failure has the same offsets, so it reads the same range; that it also reads the same messages is checked by their
+number.
 
-A range is always cut into tasks in the same way, so that what a task writes is the same the second time too.
+`startSeq` is the first sequence that the query wants, which the stream may not have reached yet, and `startTime`, if it
+was given, the time before which it wants none. They are those of the query's first run; offsets that were written
+before there were such fields have none.
+
+The messages of a range are always shared out to tasks in the same way, so that what a task writes is the same the
+second time too.
 """
 
 from __future__ import annotations
@@ -17,7 +23,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -31,7 +37,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from jetlake.spark.errors import BadOption, NoStream, OffsetMismatch
-from jetlake.spark.options import Options, parse_time_ns
+from jetlake.spark.options import Options, time_ns_of
 from jetlake.spark.origin import Origin, open_origin
 from jetlake.spark.schema import RowBuilder
 from jetlake.spark.source import read_partition
@@ -47,6 +53,8 @@ class Place(TypedDict):
     id: str
     msgs: int | None
     missed: int
+    startSeq: NotRequired[int]
+    startTime: NotRequired[str]
 
 
 Offset = dict[str, Place]
@@ -59,7 +67,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         RowBuilder(schema, options)  # says what is wrong with it before anything is read
         if options.end_seq is not None or options.end_time:
             raise BadOption("endSeq and endTime are for batch reads; a streaming read goes on")
-        # A range's first messages are not filtered by time: where to begin is part of the first offset.
+        # Where to begin is part of the first offset, and holds for the whole query.
         self._start_seq, self._start_time = options.start_seq, options.start_time
         self._options = replace(options, start_seq=None, start_time="")
         self._schema = schema
@@ -71,16 +79,20 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         origin = self._refreshed()
         return {stream: self._first_place(origin, stream) for stream in origin.streams()}
 
-    def _first_place(self, origin: Origin, stream: str) -> Place:
+    def _first_place(self, origin: Origin, stream: str, *, is_new: bool = False) -> Place:
+        """Where to begin; all of a stream that came after the query began is later than its latest."""
         first_seq, last_seq = origin.bounds(stream)
         if self._start_seq is not None:
-            seq = max(self._start_seq, first_seq) - 1
+            start_seq = max(self._start_seq, first_seq)
         elif self._start_time:
-            seq = origin.seq_at(stream, parse_time_ns(self._start_time)) - 1
+            start_seq = origin.seq_at(stream, time_ns_of(self._start_time))
         else:
-            seq = last_seq if self._options.start == "latest" else first_seq - 1
-        seq = min(seq, last_seq)
-        return Place(seq=seq, id=origin.identity(stream, seq), msgs=0, missed=0)
+            start_seq = last_seq + 1 if self._options.start == "latest" and not is_new else first_seq
+        seq = min(start_seq - 1, last_seq)
+        place = Place(seq=seq, id=origin.identity(stream, seq), msgs=0, missed=0, startSeq=start_seq)
+        if self._start_time:
+            place["startTime"] = self._start_time
+        return place
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """What the options say about the size of a micro-batch."""
@@ -102,22 +114,32 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         for stream in start:
             if stream not in streams:
                 raise NoStream(f"stream {stream} is no longer there, and the checkpoint of this query reads from it")
-        places: Offset = {}
-        for stream in streams:
-            first_seq = origin.bounds(stream).first_seq
-            places[stream] = start.get(stream) or Place(seq=first_seq - 1, id="", msgs=0, missed=0)
+        places = {stream: start.get(stream) or self._first_place(origin, stream, is_new=True) for stream in streams}
         end = self._advance_all(origin, places, *self._limits(limit))
         return {stream: end[stream] for stream in streams}
 
     def _advance_all(self, origin: Origin, places: Offset, rows: int | None, size: int | None) -> Offset:
-        """Share a limit out evenly; what streams with little to read leave over goes to those with more."""
-        end: Offset = {}
+        """Share a limit out evenly; what streams with little to read leave over goes to those with more.
+
+        The first message of a batch is read however large it is: there is no going on without it.
+        """
+        end, is_empty = dict(places), True
         by_backlog = sorted(places, key=lambda stream: origin.bounds(stream).last_seq - places[stream]["seq"])
         for number, stream in enumerate(by_backlog):
             left, place = len(places) - number, places[stream]
-            end[stream] = self._advance(origin, stream, place, rows and -(-rows // left), size and -(-size // left))
-            if rows is not None and end[stream] != place:
-                rows = max(rows - (end[stream]["msgs"] or 0), 0)
+            reached = self._advance(origin, stream, place, rows and -(-rows // left), size and -(-size // left))
+            if reached is place:
+                continue
+            first_seq, last_seq = _first_seq(place, reached), reached["seq"]
+            if size is not None:
+                used = origin.size(stream, first_seq, last_seq)
+                if used > size and not is_empty:
+                    continue
+                size = max(size - used, 0)
+            if rows is not None:
+                count = reached["msgs"]
+                rows = max(rows - (last_seq - first_seq + 1 if count is None else count), 0)
+            end[stream], is_empty = reached, False
         return end
 
     def _limits(self, limit: ReadLimit) -> tuple[int | None, int | None]:
@@ -136,9 +158,9 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         _check_identity(origin, stream, place)
         if self._target is not None:
             last_seq = min(last_seq, self._target.get(stream, 0))
-        if place["seq"] >= last_seq or rows == 0:
+        missed, start_seq = place["missed"], _first_seq(place, place)
+        if start_seq > last_seq or rows == 0:
             return place
-        missed, start_seq = place["missed"], place["seq"] + 1
         if first_seq > start_seq:
             gone = SequenceSet([(start_seq, min(first_seq - 1, last_seq))])
             origin.losses(stream).gone(gone)
@@ -146,7 +168,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         end_seq = min(origin.limit(stream, start_seq, rows, size), last_seq)
         missed += origin.report_lost(stream, start_seq, end_seq)
         count = origin.count(stream, start_seq, end_seq)
-        return Place(seq=end_seq, id=origin.identity(stream, end_seq), msgs=count, missed=missed)
+        return {**place, "seq": end_seq, "id": origin.identity(stream, end_seq), "msgs": count, "missed": missed}
 
     def reportLatestOffset(self) -> Offset | None:
         """How far the streams go, for the query's progress."""
@@ -162,14 +184,12 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         origin = self._origin if self._origin is not None else self._refreshed()
         tasks: list[InputPartition] = []
         for stream, place in end.items():
-            first_seq = start[stream]["seq"] + 1 if stream in start else 1
+            first_seq = _first_seq(start.get(stream), place)
             if place["seq"] < first_seq:
                 continue
             _check_identity(origin, stream, place)
             self._check_same(origin, stream, first_seq, place)
-            for seq in range(first_seq, place["seq"] + 1, self._options.partition_rows):
-                last_seq = min(seq + self._options.partition_rows - 1, place["seq"])
-                tasks.append(origin.plan_range(stream, seq, last_seq))
+            tasks += origin.plan_range(stream, first_seq, place["seq"], time_ns_of(place.get("startTime", "")))
         return tasks
 
     def _check_same(self, origin: Origin, stream: str, first_seq: int, place: Place) -> None:
@@ -202,6 +222,17 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._origin = open_origin(self._options)
         self._origin.refresh()
         return self._origin
+
+
+def _first_seq(start: Place | None, end: Place) -> int:
+    """The first sequence of the batch between two places.
+
+    Before anything was read, that is where the query begins. The end knows: when a first batch is run again, Spark asks
+    for its start anew, and the stream has gone on.
+    """
+    if start is not None and ("startSeq" not in end or start["seq"] >= start.get("startSeq", 0)):
+        return start["seq"] + 1
+    return end.get("startSeq", 1)
 
 
 def _check_identity(origin: Origin, stream: str, place: Place) -> None:

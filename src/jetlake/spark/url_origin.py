@@ -121,14 +121,19 @@ class UrlOrigin(Origin):
 
     def limit(self, stream: str, start_seq: int, rows_max: int | None, size_max: int | None) -> int:
         """By sequences, as if none were missing, and by the average size of a message."""
-        state = self._infos[stream]["state"]
-        ends = [int(state["last_seq"])]
+        ends = [self.bounds(stream).last_seq]
         if rows_max is not None:
             ends.append(start_seq + rows_max - 1)
         if size_max is not None:
-            average = max(state["bytes"] // max(state["messages"], 1), 1)
-            ends.append(start_seq + max(size_max // average, 1) - 1)
+            ends.append(start_seq + max(size_max // self._average_size(stream), 1) - 1)
         return min(ends)
+
+    def size(self, stream: str, first_seq: int, last_seq: int) -> int:
+        return (last_seq - first_seq + 1) * self._average_size(stream)
+
+    def _average_size(self, stream: str) -> int:
+        state = self._infos[stream]["state"]
+        return max(int(state["bytes"]) // max(int(state["messages"]), 1), 1)
 
     def count(self, stream: str, first_seq: int, last_seq: int) -> int | None:
         return None
@@ -149,11 +154,8 @@ class UrlOrigin(Origin):
     def plan(self) -> list[StreamPartition]:
         self.refresh()
         tasks = []
-        step = self.options.partition_rows
         for stream in self._infos:
-            first, last = self._range(stream)
-            for seq in range(first, last + 1, step):
-                tasks.append(self.plan_range(stream, seq, min(seq + step - 1, last)))
+            tasks += self.plan_range(stream, *self._range(stream), self.options.selection.time_ns_min)
         return tasks
 
     def _range(self, stream: str) -> tuple[int, int]:
@@ -166,8 +168,12 @@ class UrlOrigin(Origin):
             last = min(last, self.seq_at(stream, selection.time_ns_max + 1) - 1)
         return first, last
 
-    def plan_range(self, stream: str, first_seq: int, last_seq: int) -> StreamPartition:
-        return StreamPartition(stream, first_seq, last_seq)
+    def plan_range(self, stream: str, first_seq: int, last_seq: int, time_ns_min: int) -> list[StreamPartition]:
+        step = self.options.partition_rows
+        return [
+            StreamPartition(stream, seq, min(seq + step - 1, last_seq), time_ns_min=time_ns_min)
+            for seq in range(first_seq, last_seq + 1, step)
+        ]
 
     def read(self, partition: StreamPartition, builder: RowBuilder) -> Iterator[pa.RecordBatch]:
         stream = partition.stream
@@ -177,8 +183,8 @@ class UrlOrigin(Origin):
             gone = (partition.first_seq, min(first_seq - 1, partition.last_seq))
             self.losses(stream).gone(SequenceSet([gone]))
         start = {"deliver_policy": "by_start_sequence", "opt_start_seq": partition.first_seq}
-        selection = self.options.selection._replace(first_seq=partition.first_seq, last_seq=partition.last_seq)
-        pulled = Pull(self, stream, start, builder.base_names, selection, headers_type=builder.headers_type)
+        names, selection = builder.base_names, self.selection(partition)
+        pulled = Pull(self, stream, start, names, selection, headers_type=builder.headers_type)
         for rows, columns in pulled.batches():
             yield builder.build(stream, rows, columns)
 

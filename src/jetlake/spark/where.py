@@ -8,8 +8,8 @@ instead. `pruning` looks at the parts of a condition that are joined by AND at i
     subject = 'orders.eu.1'        subject IN ('a', 'b')                     subject LIKE 'orders.eu.%'
     region = 'eu'                  region IN ('eu', 'us')                    where region is a token of the subject
 
-A part that is anything else rules nothing out, and so does a condition with comments, or with strings and names in other
-quotes than these. The condition itself is always applied by Spark as well, so a part that is understood too narrowly
+A part that is anything else rules nothing out, and so does a condition with comments, or with strings in other quotes
+or with a backslash. The condition itself is always applied by Spark as well, so a part that is understood too narrowly
 would be wrong, and one that is not understood is only slower.
 """
 
