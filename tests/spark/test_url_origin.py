@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,17 @@ def test_options_select_exactly(server: LiveServer) -> None:
     assert seqs(server, startTime="0001-01-01", endTime="9999-12-31") == list(range(1, COUNT + 1))
     assert seqs(server, startTime="9999-12-31") == [] == seqs(server, endTime="0001-01-01")
     assert server.consumers() == []
+
+
+def test_filters_may_overlap(server: LiveServer) -> None:
+    assert seqs(server, subject="orders.eu.0,orders.>,orders.eu.0") == list(range(1, COUNT + 1))
+    wanted = [n for n in range(1, COUNT + 1) if n % 3 == 0 or n % 10 == 1]
+    assert seqs(server, subject="orders.eu.*,orders.*.1") == wanted
+    source = origin(server, subject="orders.eu.*,orders.*.1")
+    builder = RowBuilder(StructType(SCHEMA.fields[:1]), source.options)
+    found = [batch.column("seq").to_pylist() for task in source.plan() for batch in source.read(task, builder)]
+    source.close()
+    assert list(chain(*found)) == wanted
 
 
 def test_a_sample_is_taken_from_the_front(server: LiveServer) -> None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
+from itertools import combinations
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from jetlake.spark.options import Options
 from jetlake.spark.origin import Bounds, Origin, StreamPartition
 from jetlake.spark.schema import RowBuilder
 from jetlake.store.sequence_set import SequenceSet
+from jetlake.subjects import is_subset, matches, overlaps
 
 _INACTIVE_NS = 30 * SECOND_NS
 _BATCH = 10_000
@@ -189,6 +191,12 @@ class UrlOrigin(Origin):
             yield builder.build(stream, rows, columns)
 
 
+def distinct_filters(filters: Sequence[str]) -> list[str]:
+    """The filters that no other one covers."""
+    once = list(dict.fromkeys(filters))
+    return [one for one in once if not any(is_subset(one, other) for other in once if other != one)]
+
+
 class Pull:
     """A range of a stream on its way here."""
 
@@ -204,6 +212,11 @@ class Pull:
     ) -> None:
         self._origin, self._stream, self._start, self._selection = origin, stream, start, selection
         self._names, self._more = [name for name in names if name in FIELDS], more
+        self._filters = distinct_filters(selection.filters)
+        # No server takes filters that overlap: it sends all messages then, and they are chosen here.
+        self._is_chosen_here = any(overlaps(a, b) for a, b in combinations(self._filters, 2))
+        if self._is_chosen_here and "subject" not in self._names:
+            self._names.append("subject")
         self._batch = min(count_max or _BATCH, _BATCH)
         self._pool = ColumnPool.of(self._names)
         self._last_seq = 0  # of the messages handed over
@@ -252,11 +265,10 @@ class Pull:
             "max_waiting": 16,
             **start,
         }
-        filters = list(self._selection.filters)
-        if len(filters) == 1:
-            config["filter_subject"] = filters[0]
-        elif filters:
-            config["filter_subjects"] = filters
+        if len(self._filters) == 1:
+            config["filter_subject"] = self._filters[0]
+        elif self._filters and not self._is_chosen_here:
+            config["filter_subjects"] = self._filters
         body = {"stream_name": self._stream, "config": config}
         return int(link.api(f"CONSUMER.CREATE.{self._stream}.{name}", body)["num_pending"])
 
@@ -276,7 +288,7 @@ class Pull:
                 deadline = time.monotonic() + timeout_s
                 waiting -= found.seen
                 if found.rows:
-                    yield found.rows, arrays(self._names, columns, found, **self._more)
+                    yield from self._chosen(found.rows, arrays(self._names, columns, found, **self._more))
                 self._last_seq = max(self._last_seq, min(found.last_seq, selection.last_seq))
                 if found.pending == 0 or found.last_seq >= selection.last_seq:
                     return
@@ -286,6 +298,18 @@ class Pull:
                 if self._other(link):
                     waiting = 0
                 has_more = len(link.received) < before
+
+    def _chosen(self, rows: int, columns: dict[str, pa.Array]) -> Iterator[tuple[int, dict[str, pa.Array]]]:
+        """The rows whose subjects are wanted, where the server could not tell; each distinct one is looked at once."""
+        if self._is_chosen_here:
+            subjects = columns["subject"].dictionary_encode()
+            texts = subjects.dictionary.to_pylist()
+            is_wanted = pa.array([any(matches(filter, text) for filter in self._filters) for text in texts], pa.bool_())
+            mask = is_wanted.take(subjects.indices)
+            columns = {name: column.filter(mask) for name, column in columns.items()}
+            rows = len(columns["subject"])
+        if rows:
+            yield rows, columns
 
     def _decode(self, link: Connection) -> tuple[Columns, Received]:
         """Take the messages that have arrived whole off the connection."""
