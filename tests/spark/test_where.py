@@ -140,6 +140,27 @@ def test_a_read_with_a_condition_answers_as_one_without(spark: Any, tmp_path: Pa
         assert sorted(row.seq for row in read(spark, where=condition, **options).collect()) == wanted, condition
 
 
+def test_a_condition_may_name_columns_that_are_not_wanted(spark: Any, tmp_path: Path) -> None:
+    from jetlake.spark import read
+
+    orders(tmp_path / "S", 20).stop()
+    frame = read(spark, path=tmp_path / "S", where="seq > 18 AND size > 0", columns="Subject, stream")
+    assert sorted(frame.collect()) == [("orders.asia.0", "S"), ("orders.us.9", "S")]
+    assert frame.columns == ["subject", "stream"]
+
+
+@pytest.mark.parametrize("zone", ["+02:00", "PST"])
+def test_a_read_with_a_condition_works_in_any_time_zone(spark: Any, tmp_path: Path, zone: str) -> None:
+    from jetlake.spark import read
+
+    orders(tmp_path / "S", 20).stop()
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        assert read(spark, path=tmp_path / "S", where="seq < 5 AND time > '2020-01-01'").count() == 4
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
 def test_later_queries_on_a_frame_are_not_narrowed_by_earlier_ones(spark: Any, tmp_path: Path) -> None:
     """What Spark's own pushdown got wrong: the reason for all this."""
     from jetlake.spark import read
