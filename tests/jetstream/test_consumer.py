@@ -394,6 +394,56 @@ def test_an_entry_of_the_list_that_is_gone_is_left_out(world: World) -> None:
     assert [each.ack[1:] for each in world.next(batch=10)] == [(1, 1, 1), (3, 2, 0)]
 
 
+@pytest.mark.parametrize("lose", ["STREAM.MSG.DELETE.S", "STREAM.PURGE.S"])
+@pytest.mark.parametrize("others", [0, 1])  # with another subscriber, messages go the long way
+def test_any_entries_of_the_list_may_be_gone(world: World, lose: str, others: int) -> None:
+    for subject in ("s.a", "s.b", "s.c", "s.d"):
+        world.publish(b"x", subject=subject)
+    world.create(deliver_policy="last_per_subject", filter_subject="s.*")
+    for subject, seq in (("s.b", 2), ("s.c", 3)):
+        world.peer.request(lose, {"seq": seq} if "DELETE" in lose else {"filter": subject})
+    for _ in range(others):
+        world.connect().sub("in.*", "9")
+    found = world.next(batch=10, no_wait=True)
+    assert [each.ack[1:] for each in found if each.reply] == [(1, 1, 1), (4, 2, 0)]
+    assert world.info()["num_pending"] == 0
+
+
+def test_entries_of_the_list_that_limits_took_do_not_count(tmp_path: Path) -> None:
+    world = World(tmp_path, max_msgs=4)
+    for subject in ("s.a", "s.b", "s.c", "s.d"):
+        world.publish(b"x", subject=subject)
+    world.create(deliver_policy="last_per_subject", filter_subject="s.*")
+    world.publish(b"y", b"y")
+    assert world.info()["num_pending"] == 4
+    assert [each.ack[1:] for each in world.next(batch=10)] == [(3, 1, 3), (4, 2, 2), (5, 3, 1), (6, 4, 0)]
+
+
+@pytest.mark.parametrize(("filter", "expected"), [("s.b", [2, 5]), ("s.none", [])])
+def test_of_the_list_there_remains_what_a_new_filter_matches(world: World, filter: str, expected: list[int]) -> None:
+    for subject in ("s.a", "s.b", "s.c"):
+        world.publish(b"x", subject=subject)
+    world.create(deliver_policy="last_per_subject", filter_subject="s.*")
+    for subject in ("s.a", "s.b"):
+        world.publish(b"y", subject=subject)
+    changed = world.create(deliver_policy="last_per_subject", filter_subject=filter)
+    assert changed["num_pending"] == len(expected)
+    assert [each.ack[1] for each in world.next(batch=10)] == expected
+
+
+def test_a_delivery_that_fails_costs_no_connection_and_is_tried_again(world: World) -> None:
+    world.create()
+    world.publish(b"one")
+    delivery = world.consumer().delivery
+    pump, delivery.pump = delivery.pump, lambda: 1 / 0  # type: ignore[method-assign,assignment,return-value]
+    assert world.next(batch=1) == []
+    level, line = world.host.lines[-1]
+    assert level == "error" and line.startswith("delivery failed stream=S consumer=c Traceback")
+    delivery.pump = pump  # type: ignore[method-assign]
+    world.wait(1)
+    assert payloads(world.peer.take()) == [b"one"]
+
+
 def test_a_list_of_which_nothing_is_left_is_followed_by_what_came_after(world: World) -> None:
     world.publish(b"1")
     world.create(deliver_policy="last_per_subject", filter_subject="s.*")

@@ -134,6 +134,28 @@ def test_the_count_is_that_of_the_store_whatever_happens(operations: list[Operat
     assert pending.value(store, next_seq) == store.num_pending(next_seq, filters or ">").msgs
 
 
+@given(
+    st.lists(st.tuples(st.sampled_from(["append", "remove", "purge", "take", "ask"]), st.integers(1, 12)), max_size=40)
+)
+def test_the_list_counts_what_is_left_of_it(operations: list[Operation]) -> None:
+    store = filled(*"abcdefgh")
+    pending = NumPending(())
+    pending.use_list(range(1, 9), 9)
+    for name, number in operations:
+        if name == "append":
+            store.append("a", b"")
+        elif name == "remove":
+            store.remove(number)
+        elif name == "purge":
+            store.purge(seq=number)
+        elif name == "take" and pending.last_seqs:
+            pending.value(store, 0)
+            pending.taken(int(store.catalog.is_live(pending.last_seqs[0])), 0)
+        elif name == "ask":
+            live = sum(map(store.catalog.is_live, pending.last_seqs))
+            assert pending.value(store, 9) == live + store.num_pending(9).msgs
+
+
 # Signals
 
 

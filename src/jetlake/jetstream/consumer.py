@@ -18,11 +18,13 @@ What a stream does for its consumers
 from __future__ import annotations
 
 import random
+import traceback
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jetlake.broker.subscription import Buffer, Msg, Subscription
+from jetlake.clock import SECOND_NS
 from jetlake.jetstream import consumer_acks, consumer_requests
 from jetlake.jetstream.acks import account_hash
 from jetlake.jetstream.advisories import new_id
@@ -282,9 +284,17 @@ class Consumer:
             while self._must_settle:
                 self._must_settle = False
                 stop = self.delivery.pump()
+        except Exception:  # whoever asked, published or subscribed just now is not to blame
+            stop = self._failed(traceback.format_exc())
         finally:
             self._is_settling = False
         self._after_pump(stop)
+
+    def _failed(self, trace: str) -> Stop:
+        """Something went wrong that nobody foresaw: it is told in full, and tried again a little later."""
+        self.host.log("error", f"delivery failed stream={self.stream.name} consumer={self.name} {trace}".rstrip())
+        self.delivery.wake_ns = self.host.clock() + SECOND_NS
+        return Stop.LATER
 
     def _after_pump(self, stop: Stop) -> None:
         if self.is_closed:
@@ -423,7 +433,9 @@ class Consumer:
         if self.push is not None:
             self._move_outlet(self.push, old)
         if set(config.filters) != set(old.filters):
-            self.pending.use_filters(config.filters)
+            self.pending.use_filters(config.filters, self.stream.store)
+            if not self.pending.last_seqs:
+                self.ledger.next_seq = max(self.ledger.next_seq, self.pending.resume_seq)
             self._signals.add(self)
             if self.stream.interest is not None:
                 self.stream.interest.filters_changed(self)

@@ -10,6 +10,7 @@ Redeliveries come first, one by one. A message that several subscriptions get go
 from __future__ import annotations
 
 from array import array
+from contextlib import suppress
 from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -116,9 +117,17 @@ class Delivery:
 
     def _next_message(self) -> StoredMsg | None:
         consumer = self._consumer
-        if consumer.pending.last_seqs:
-            return consumer.stream.store.load_next(consumer.pending.last_seqs[0])
-        return consumer.stream.store.load_next(consumer.ledger.next_seq, consumer.pending.filters)
+        if not consumer.pending.last_seqs:
+            return consumer.stream.store.load_next(consumer.ledger.next_seq, consumer.pending.filters)
+        with suppress(MessageNotFound):
+            return consumer.stream.store.load(consumer.pending.last_seqs[0])
+        return None
+
+    def _next_seq(self) -> int | None:
+        pending, queries = self._consumer.pending, self._consumer.stream.store.queries
+        if pending.last_seqs:
+            return pending.last_seqs[0]
+        return queries.next_seq(queries.filter(pending.filters), self._consumer.ledger.next_seq)
 
     def _outlet(self, now_ns: int, budget: int) -> Outlet | None:
         consumer = self._consumer
@@ -232,11 +241,10 @@ class Delivery:
     ) -> None:
         """Take note of what was delivered."""
         consumer = self._consumer
-        if consumer.pending.last_seqs:
-            consumer.pending.taken(1, next_seq)  # delivered, or gone
+        is_listed = len(consumer.pending.last_seqs) > 0
+        consumer.pending.taken(len(seqs) + damaged_count, next_seq)
+        if is_listed:
             next_seq = consumer.pending.last_seqs[0] if consumer.pending.last_seqs else consumer.pending.resume_seq
-        else:
-            consumer.pending.taken(len(seqs) + damaged_count, next_seq)
         consumer.ledger.deliver_run(seqs, next_seq, now_ns)
         if not seqs:
             return
@@ -269,15 +277,12 @@ class Delivery:
         try:
             message = self._next_message()
         except CorruptBlock:
-            message = None
-            seq = consumer.stream.store.queries.next_seq(
-                consumer.stream.store.queries.filter(pending.filters), ledger.next_seq
-            )
+            message, seq = None, self._next_seq()
             if seq is not None:
                 consumer.damaged(seq)
                 self._note_run(outlet, array("Q"), 1, seq + 1, 0, now_ns)
                 return 1, 0
-        if pending.last_seqs and (message is None or message.seq != pending.last_seqs[0]):
+        if pending.last_seqs and message is None:
             self._note_run(outlet, array("Q"), 0, 0, 0, now_ns)
             return 1, 0
         if message is None or message.seq > consumer.stream.committed_seq:

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 
 from jetlake.store.engine import BlockStore
+from jetlake.subjects import is_subset
 
 
 class NumPending:
@@ -31,10 +32,15 @@ class NumPending:
         self.last_seqs, self.resume_seq = deque(seqs), resume_seq
         self._list_gaps = -1
 
-    def use_filters(self, filters: Sequence[str]) -> None:
-        """Count others from now on."""
+    def use_filters(self, filters: Sequence[str], store: BlockStore) -> None:
+        """Count others from now on; of the list there remains what they match."""
         self.filters = filters or (">",)
-        self._gaps = -1
+        live = [seq for seq in self.last_seqs if store.catalog.is_live(seq)]
+        self.last_seqs = deque(seq for seq in live if self._is_match(store.subject_of(seq)))
+        self._gaps = self._list_gaps = -1
+
+    def _is_match(self, subject: str) -> bool:
+        return any(is_subset(subject, filter) for filter in self.filters)
 
     def value(self, store: BlockStore, next_seq: int) -> int:
         """How many there are from a sequence on; while the list lasts, its rest and what comes after it."""
@@ -43,10 +49,12 @@ class NumPending:
         return self._in_list(store) + self._from(store, self.resume_seq)
 
     def taken(self, count: int, next_seq: int) -> None:
-        """So many of them were delivered, or turned out to be unreadable: the rest starts at a sequence."""
+        """So many of them were delivered, or turned out to be unreadable: the rest starts at a sequence.
+
+        From the list one is taken at a time, and does not count if it was gone.
+        """
         if self.last_seqs:
-            for _ in range(count):
-                self.last_seqs.popleft()
+            self.last_seqs.popleft()
             self._list_count -= count
         else:
             self._count -= count
