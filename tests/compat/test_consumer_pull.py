@@ -285,3 +285,37 @@ def test_a_reset(pair: Pair, name: str) -> None:
             script.api(f"CONSUMER.RESET.S.{consumer}", {"seq": seq})
 
     same(pair, name, steps)
+
+
+def test_a_client_that_waits_is_pinned_with_the_first_message(pair: Pair, name: str) -> None:
+    def steps(script: ConsumerScript) -> None:
+        fill(script, 0)
+        script.consumer(priority_policy="pinned_client", priority_groups=["A"])
+        for _ in range(2):
+            script.next({"group": "A", "batch": 2, "expires": 5000 * MS})
+            script.info()
+        for _ in range(2):
+            script.publish(b"m")
+            script.listen()
+            script.info()
+
+    same(pair, name, steps)
+
+
+@pytest.mark.parametrize("how", ["timeout", "unpin"])
+def test_who_lost_its_pin_hears_of_it_with_the_next_message(pair: Pair, name: str, how: str) -> None:
+    def steps(script: ConsumerScript) -> None:
+        fill(script, 1)
+        timeout = 300 * MS if how == "timeout" else None
+        script.consumer(priority_policy="pinned_client", priority_groups=["A"], priority_timeout=timeout)
+        script.next({"group": "A", "batch": 3, "expires": 5000 * MS})
+        script.next({"group": "A", "batch": 3, "expires": 5000 * MS})
+        if how == "unpin":
+            script.api("CONSUMER.UNPIN.S.c", {"group": "A"})
+        script.listen(wait_s=0.5 if how == "timeout" else 0.06)
+        script.info()
+        script.publish(b"m")
+        script.listen()
+        script.info()
+
+    same(pair, name, steps)

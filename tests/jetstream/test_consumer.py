@@ -713,6 +713,25 @@ def test_a_pinned_client_alone_is_served_until_it_stays_away(world: World) -> No
     assert world.info()["priority_groups"][0]["pinned_client_id"] != pin
 
 
+def test_a_client_that_waits_is_pinned_with_the_first_message(world: World) -> None:
+    world.create(priority_policy="pinned_client", priority_groups=["A"], priority_timeout=5 * S)
+    for number in (1, 2):
+        assert world.next(batch=2, group="A", reply=f"in.{number}") == []
+    assert "pinned_client_id" not in world.info()["priority_groups"][0]
+    world.publish(b"1")
+    assert payloads(world.peer.take()) == [b"1"] and "pinned_client_id" in world.info()["priority_groups"][0]
+
+
+def test_who_lost_its_pin_hears_of_it_with_the_next_message(world: World) -> None:
+    world.create(priority_policy="pinned_client", priority_groups=["A"], priority_timeout=5 * S)
+    world.publish(b"1")
+    assert payloads(world.next(batch=2, group="A")) == [b"1"]
+    world.wait(6)
+    assert world.peer.take() == []
+    world.publish(b"2")
+    assert [each.status for each in world.peer.take()] == ["423 Nats-Wrong-Pin-Id"]
+
+
 def test_unpinning_lets_the_next_client_in(world: World) -> None:
     world.create(priority_policy="pinned_client", priority_groups=["A"])
     world.publish(b"1", b"2")

@@ -213,6 +213,9 @@ def test_a_pin_is_given_once_and_lost_after_its_time() -> None:
     assert not pinned.check(NextRequest(group="A", id="old"), 105)
     pinned.unpin()
     assert pinned.admits(second, 0, 0) is Verdict.SERVE and pinned.pin_deadline_ns == NEVER_NS
+    assert pinned.admits(first, 0, 0) is Verdict.WRONG_PIN
+    pinned.unpin(first)  # which got nothing
+    assert pinned.admits(first, 0, 0) is Verdict.SERVE
 
 
 def test_overflow_weighs_either_bar() -> None:

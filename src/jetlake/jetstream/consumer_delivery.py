@@ -81,6 +81,8 @@ class Delivery:
                 return Stop.FULL
             if (stop := self._must_wait(now_ns)) is not None:
                 return stop
+            if consumer.groups.is_pinning and not self._has_next():
+                return Stop.END  # nobody is pinned, or told of a wrong pin, before there is a message
             outlet = self._outlet(now_ns, budget)
             if outlet is None:
                 return Stop.END
@@ -128,6 +130,13 @@ class Delivery:
         if pending.last_seqs:
             return pending.last_seqs[0]
         return queries.next_seq(queries.filter(pending.filters), self._consumer.ledger.next_seq)
+
+    def _has_next(self) -> bool:
+        """Whether there is something to deliver."""
+        if self._consumer.ledger.queue:
+            return True
+        seq = self._next_seq()
+        return seq is not None and seq <= self._consumer.stream.committed_seq
 
     def _outlet(self, now_ns: int, budget: int) -> Outlet | None:
         consumer = self._consumer
@@ -179,7 +188,7 @@ class Delivery:
             if count:
                 consumer.events.pinned(consumer.groups.pinned_group, consumer.groups.pin_id)
             else:
-                consumer.groups.unpin()
+                consumer.groups.unpin(outlet.request)
         return size
 
     def _deliver_run(self, outlet: Outlet, sub: Subscription, now_ns: int) -> tuple[int, int]:
@@ -313,7 +322,7 @@ class Delivery:
         size = self._send(outlet, message, deliveries, ledger.delivered_consumer_seq + 1, consumer.num_pending())
         if size < 0:
             if is_pinned:
-                consumer.groups.unpin()
+                consumer.groups.unpin(outlet.request)
             return 0
         if is_pinned:
             consumer.events.pinned(consumer.groups.pinned_group, consumer.groups.pin_id)

@@ -74,9 +74,11 @@ class PriorityGroups:
         self.pinned_group = request.group
         return True
 
-    def unpin(self) -> None:
-        """Nobody is pinned."""
+    def unpin(self, request: PullRequest | None = None) -> None:
+        """Nobody is pinned; a request that was, and got nothing, may be pinned another time."""
         self.pin_id, self.pinned_ns, self.pin_deadline_ns = "", 0, NEVER_NS
+        if request is not None:
+            request.id = ""
 
 
 def _overflows(request: PullRequest, num_pending: int, num_ack_pending: int) -> bool:
