@@ -155,6 +155,21 @@ def test_an_update(pair: Pair, name: str, old: dict[str, Any], new: dict[str, An
     same(pair, name, steps)
 
 
+@pytest.mark.parametrize("threshold", [0, 60_000 * MS])
+@pytest.mark.parametrize(("before", "after"), [("c", ""), ("", "c")])
+def test_an_update_makes_nothing_durable_and_nothing_ephemeral(
+    pair: Pair, name: str, before: str, after: str, threshold: int
+) -> None:
+    def steps(script: ConsumerScript) -> None:
+        fill(script, 1)
+        script.api(f"{CREATE}.c", body(durable_name=before, inactive_threshold=threshold))
+        for _ in range(2):
+            script.api(f"{CREATE}.c", body(durable_name=after))
+            script.info()
+
+    same(pair, name, steps)
+
+
 def test_looking_and_deleting(pair: Pair, name: str) -> None:
     def steps(script: ConsumerScript) -> None:
         fill(script, 2)

@@ -611,6 +611,17 @@ def test_one_that_is_not_durable_goes_when_nobody_uses_it(world: World, pull: bo
     assert "e" not in world.stream.consumers
 
 
+@pytest.mark.parametrize(("before", "after", "stays"), [("e", "", True), ("", "e", False)])
+def test_an_update_makes_nothing_durable_and_nothing_ephemeral(
+    world: World, before: str, after: str, stays: bool
+) -> None:
+    for durable_name in (before, after):
+        config = {"name": "e", "durable_name": durable_name, "ack_policy": "explicit"}
+        world.peer.request("CONSUMER.CREATE.S.e", {"stream_name": "S", "config": config})
+    world.wait(7)
+    assert ("e" in world.stream.consumers) is stays
+
+
 def test_requests_and_pending_acks_keep_a_pull_consumer(world: World) -> None:
     body = {"stream_name": "S", "config": {"name": "e", "ack_policy": "explicit", "ack_wait": 10 * S}}
     world.peer.request("CONSUMER.CREATE.S.e", body)

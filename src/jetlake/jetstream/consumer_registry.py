@@ -53,7 +53,7 @@ def put_consumer(stream: Stream, config: ConsumerConfig, action: Action, *, peda
         check_work_queue(config, [other.config for other in stream.consumers.values()])
     if len(name.encode()) > NAME_SIZE_MAX:
         raise errors.CONSUMER_NAME_TOO_LONG(NAME_SIZE_MAX)
-    return _add(stream, name or _new_name(stream), _with_threshold(config), None)
+    return _add(stream, name or _new_name(stream), config if config.is_durable else _with_threshold(config), None)
 
 
 def _change(consumer: Consumer, config: ConsumerConfig, action: Action) -> None:
@@ -64,7 +64,9 @@ def _change(consumer: Consumer, config: ConsumerConfig, action: Action) -> None:
         check_partition(config, others)
     is_bound = consumer.push is not None and consumer.account.has_interest(consumer.push.subject)
     check_update(consumer.config, config, is_bound=is_bound)
-    consumer.update(_with_threshold(config))
+    # What it is decides, not what it is called now: a durable without a threshold gets none by losing its durable name.
+    is_lasting = consumer.config.is_durable or not consumer.config.inactive_threshold
+    consumer.update(config if is_lasting else _with_threshold(config))
 
 
 def _add(stream: Stream, name: str, config: ConsumerConfig, created_ns: int | None) -> Consumer:
@@ -97,9 +99,7 @@ def _check_count(stream: Stream) -> None:
 
 def _with_threshold(config: ConsumerConfig) -> ConsumerConfig:
     """One that is not durable always goes when nobody uses it."""
-    if config.is_durable or config.inactive_threshold > 0:
-        return config
-    return replace(config, inactive_threshold=INACTIVE_DEFAULT_NS)
+    return config if config.inactive_threshold > 0 else replace(config, inactive_threshold=INACTIVE_DEFAULT_NS)
 
 
 def _new_name(stream: Stream) -> str:
