@@ -319,3 +319,18 @@ def test_who_lost_its_pin_hears_of_it_with_the_next_message(pair: Pair, name: st
         script.info()
 
     same(pair, name, steps)
+
+
+@pytest.mark.parametrize("limit", ["max_msgs", "max_msgs_per_subject"])
+def test_limits_that_take_what_is_pending_make_room(pair: Pair, name: str, limit: str) -> None:
+    def steps(script: ConsumerScript) -> None:
+        script.script.create(**{limit: 3})
+        script.publish(b"1", b"2", b"3")
+        script.consumer(max_ack_pending=2)
+        script.next({"batch": 20, "expires": 20_000 * MS})
+        for number in range(4, 9):
+            script.publish(b"%d" % number)
+            script.hear_payloads()
+        script.info()
+
+    same(pair, name, steps)

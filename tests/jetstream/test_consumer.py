@@ -265,6 +265,26 @@ def test_what_is_not_acknowledged_comes_again(world: World) -> None:
     assert world.info()["num_redelivered"] == 2
 
 
+def test_limits_that_take_what_is_pending_make_room(tmp_path: Path) -> None:
+    world = World(tmp_path, max_msgs=2)
+    world.create(max_ack_pending=2)
+    world.next(batch=9)
+    for payloads_expected in ([b"1"], [b"2"], [b"3"], [b"4"]):
+        world.publish(*payloads_expected)
+        world.wait(0.005)
+        assert payloads(world.peer.take()) == payloads_expected
+    assert world.info()["num_ack_pending"] == 2
+
+
+def test_asking_for_its_numbers_lets_a_full_consumer_go_on(world: World) -> None:
+    world.create(max_ack_pending=1)
+    world.publish(b"1", b"2")
+    world.next(batch=9)
+    world.stream.store.remove(1)
+    assert world.info()["num_ack_pending"] == 0
+    assert payloads(world.peer.take()) == [b"2"]
+
+
 def test_redeliveries_come_before_new_messages_and_past_max_ack_pending(world: World) -> None:
     world.create(max_ack_pending=2)
     world.publish(b"1", b"2", b"3")

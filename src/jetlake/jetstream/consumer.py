@@ -9,6 +9,7 @@ What a stream does for its consumers
     stream.consumers        by name
     stream.waiting          whom to tell of new messages: a Signals, which tells those that can deliver them at once
     stored(first, last)     messages were committed
+    lost()                  messages left while too many are pending
     purged(filter)          messages left: a purge of a filter, or (None) by age or limits
     removed(seq)            one message was deleted
     stream_reopened()       the store is another object, and may end earlier
@@ -30,7 +31,7 @@ from jetlake.jetstream.acks import account_hash
 from jetlake.jetstream.advisories import new_id
 from jetlake.jetstream.consumer_activity import Activity
 from jetlake.jetstream.consumer_config import AckPolicy, ConsumerConfig
-from jetlake.jetstream.consumer_delivery import Delivery, Stop
+from jetlake.jetstream.consumer_delivery import BUSY_NS, Delivery, Stop
 from jetlake.jetstream.consumer_events import ConsumerEvents
 from jetlake.jetstream.consumer_info import consumer_info
 from jetlake.jetstream.consumer_keeper import Keeper, Snapshot, encode_meta
@@ -154,6 +155,12 @@ class Consumer:
     def stored(self, first_seq: int, last_seq: int) -> None:
         """Messages were committed."""
         self._settle()
+
+    def lost(self) -> None:
+        """Messages left the stream while too many are pending: see, but not all the time, if they were among them."""
+        if self.delivery.wake_ns == NEVER_NS:
+            self.delivery.wake_ns = max(self.losses.looked_ns + BUSY_NS, self.host.clock())
+            self._arm()
 
     def purged(self, filter: str | None = None) -> None:
         """Messages left the stream: all that match a filter up to some sequence, or (None) by age or limits."""
@@ -304,11 +311,17 @@ class Consumer:
         if stop is Stop.CHUNK:
             self._settle_soon()
         if stop is Stop.FULL:
-            self.losses.look()
-            if not self.ledger.is_full:
-                self._settle_soon()
+            self._signals.set_full(self)
+            self._look()
         self._signals.set_waiting(self, stop is Stop.END)
         self._arm()
+
+    def _look(self) -> None:
+        """Drop what is pending and gone, and go on if it was too much until now."""
+        was_full = self.ledger.is_full
+        self.losses.look()
+        if was_full and not self.ledger.is_full:
+            self._settle_soon()
 
     def _settle_soon(self) -> None:
         if not self._is_scheduled:
@@ -403,7 +416,7 @@ class Consumer:
 
     def info(self, *, with_server: bool = True) -> dict[str, Any]:
         """The consumer in numbers."""
-        self.losses.look()
+        self._look()
         self.requests.drop_unheard(self.account.has_interest)
         return consumer_info(self, self.host.clock(), with_server=with_server)
 

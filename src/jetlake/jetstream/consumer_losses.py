@@ -1,7 +1,7 @@
 """What a consumer makes of messages that leave its stream: by a purge, a deletion, limits or age.
 
 What is pending and gone counts as terminated. A consumer is told of purges and deletions. Of what limits take it is not
-told, so it looks for itself when its numbers are asked for, and when it may deliver nothing because too much is
+told, so it looks for itself when its numbers are asked for, and while it may deliver nothing because too much is
 pending: by a number that grows with every loss, so that looking costs nothing where nothing was lost.
 """
 
@@ -24,6 +24,7 @@ class Losses:
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
         self._seen_count = self._count()
+        self.looked_ns = 0  # when all that is pending was gone through
 
     def purged(self, filter: str | None) -> None:
         """All that match a filter are gone, up to some sequence; or (None) messages left by age or limits."""
@@ -58,7 +59,7 @@ class Losses:
         count = self._count()
         if count == self._seen_count and not anyway:
             return
-        self._seen_count = count
+        self._seen_count, self.looked_ns = count, self._consumer.host.clock()
         ledger, is_live = self._consumer.ledger, self._consumer.stream.store.catalog.is_live
         for seq in [seq for seq, _, _ in ledger.pending.entries() if not is_live(seq)]:
             self.removed(seq)

@@ -2,6 +2,9 @@
 
 A stream tells its consumers of every commit. Here that costs by the messages in it: the subjects among them are looked
 up, once each, in an index of filters. Consumers that have nothing to do with them cost nothing, however many there are.
+
+Those that may deliver nothing because too much is pending hear of commits after which messages are missing: limits may
+have taken what was pending. They are told once, and say again that they are full.
 """
 
 from __future__ import annotations
@@ -39,6 +42,8 @@ class Signals:
         self._entries: dict[int, list[_Entry]] = {}
         self._unfiltered: dict[int, Consumer] = {}  # those that wait
         self._filtered: dict[int, Consumer] = {}
+        self._full: dict[int, Consumer] = {}
+        self._gaps = 0  # sequences without a message, when this was looked at last
         stream.waiting[id(self)] = self
 
     def add(self, consumer: Consumer) -> None:
@@ -53,6 +58,7 @@ class Signals:
         for entry in self._entries.pop(id(consumer), ()):
             self._filters.remove(entry)
         self.set_waiting(consumer, False)
+        self._full.pop(id(consumer), None)
 
     def set_waiting(self, consumer: Consumer, is_waiting: bool) -> None:
         """Whether a consumer could deliver a new message at once."""
@@ -62,6 +68,10 @@ class Signals:
         else:
             self._filtered.pop(id(consumer), None)
             self._unfiltered.pop(id(consumer), None)
+
+    def set_full(self, consumer: Consumer) -> None:
+        """A consumer has too much pending."""
+        self._full[id(consumer)] = consumer
 
     def is_waiting(self, consumer: Consumer) -> bool:
         return id(consumer) in self._filtered or id(consumer) in self._unfiltered
@@ -76,6 +86,16 @@ class Signals:
             wanted = self._wanting(subjects_between(self._stream.store, first_seq, last_seq))
         for consumer in wanted:
             consumer.stored(first_seq, last_seq)
+        if self._full:
+            self._tell_full()
+
+    def _tell_full(self) -> None:
+        catalog = self._stream.store.catalog
+        gaps = catalog.last_seq - catalog.table.total
+        if gaps != self._gaps:
+            full, self._full, self._gaps = self._full, {}, gaps
+            for consumer in full.values():
+                consumer.lost()
 
     def _wanting(self, subjects: set[bytes]) -> list[Consumer]:
         """The waiting consumers that want one of some subjects."""
