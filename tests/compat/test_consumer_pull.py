@@ -334,3 +334,20 @@ def test_limits_that_take_what_is_pending_make_room(pair: Pair, name: str, limit
         script.info()
 
     same(pair, name, steps)
+
+
+@pytest.mark.parametrize(
+    "delay",
+    [b'{"delay":8000000000000000000}', b'{"delay":-9000000000000000000}', b"2562047h", b"99999999999h", b"0s"],
+    ids=repr,
+)
+def test_a_refused_message_rests_for_however_long(pair: Pair, name: str, delay: bytes) -> None:
+    def steps(script: ConsumerScript) -> None:
+        fill(script, 2)
+        script.consumer()
+        script.next({"batch": 1})
+        script.ack(0, b"-NAK " + delay, answer=True)
+        script.next({"batch": 1, "expires": 200 * MS}, wait_s=0.3)
+        script.info()
+
+    same(pair, name, steps)

@@ -53,6 +53,10 @@ def test_what_an_ack_says(payload: bytes, expected: tuple[AckKind, bytes]) -> No
         (b" {}", 0),
         (b" soon", None),
         (b" {delay}", None),
+        (b'{"delay":9223372036854775807}', 2**63 - 1),
+        (b'{"delay":9223372036854775808}', None),
+        (b"2562047h", 2562047 * 3600 * 10**9),
+        (b"99999999999h", None),
     ],
 )
 def test_how_long_a_refused_message_rests(argument: bytes, expected: int | None) -> None:

@@ -156,6 +156,17 @@ def test_a_nak_queues_at_once_or_after_its_delay() -> None:
     assert list(book.queue) == [2, 1, 3]
 
 
+def test_a_delay_beyond_the_end_of_time_lasts_until_then() -> None:
+    book = ledger()
+    deliver(book, 1, 2)
+    book.nak(1, 2**63 - 1, 10**18)
+    book.nak(2, -(2**63), 10**18)
+    book.expire(2**63 - 2)
+    assert list(book.queue) == [2]
+    book.expire(2**63 - 1)
+    assert list(book.queue) == [2, 1]
+
+
 def test_a_delay_takes_a_message_off_the_queue() -> None:
     book = ledger()
     deliver(book, 1)

@@ -206,9 +206,10 @@ class Ledger:
         """A message is to be delivered again, now or after a delay; it may be dropped instead, and returned."""
         if delay_ns is None:
             return self.queue_again((seq,))
+        due_ns = min(now_ns + max(delay_ns, 0), TIME_MAX_NS)
         self.queue.discard(seq)
-        self.pending.touch(seq, now_ns + delay_ns - self.wait_ns(seq))
-        self._expect(seq, now_ns + delay_ns)
+        self.pending.touch(seq, due_ns - self.wait_ns(seq))
+        self._expect(seq, due_ns)
         return []
 
     def progress(self, seq: int, now_ns: int) -> bool:
