@@ -351,3 +351,24 @@ def test_a_refused_message_rests_for_however_long(pair: Pair, name: str, delay: 
         script.info()
 
     same(pair, name, steps)
+
+
+@pytest.mark.parametrize("max_deliver", [1, 2, 3])
+@pytest.mark.parametrize("refuse", [True, False])
+def test_a_message_is_given_up_when_it_would_be_delivered_again(
+    pair: Pair, name: str, max_deliver: int, refuse: bool
+) -> None:
+    def steps(script: ConsumerScript) -> None:
+        fill(script, 2)
+        script.consumer(max_deliver=max_deliver, ack_wait=200 * MS)
+        script.subscribe(f"$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.{name}.c", "told")
+        for _ in range(max_deliver):
+            script.next({"batch": 1, "expires": 600 * MS}, wait_s=0.3)
+        if refuse:
+            script.ack(-1, b"-NAK", answer=True)
+        script.listen(wait_s=0.4)
+        script.info()
+        script.next({"batch": 1, "no_wait": True})
+        script.info()
+
+    same(pair, name, steps)

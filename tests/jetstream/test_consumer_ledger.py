@@ -193,7 +193,8 @@ def test_after_max_deliver_a_message_is_given_up_once() -> None:
     assert book.expire(10 * S) == []
     book.redeliver(1, 10 * S)
     book.redeliver(2, 10 * S)
-    assert book.expire(20 * S) == [Dropped(1, 1, 2), Dropped(2, 2, 2)]
+    assert book.expire(20 * S) == [] and all(map(book.is_exhausted, book.queue))
+    assert [book.give_up(seq) for seq in (1, 2)] == [Dropped(1, 1, 2), Dropped(2, 2, 2)]
     assert len(book.pending) == 0 and len(book.queue) == 0 and book.redelivered == {1: 2, 2: 2}
     assert floor(book) == (0, 0)
     assert book.expire(40 * S) == []
@@ -213,10 +214,11 @@ def test_the_floor_does_not_pass_a_message_that_was_given_up_until_nothing_is_pe
     assert floor(book) == (4, 4)
 
 
-def test_a_nak_of_the_last_delivery_gives_up_at_once() -> None:
+def test_a_message_whose_last_delivery_was_refused_is_pending_until_its_turn() -> None:
     book = ledger(max_deliver=1)
     deliver(book, 1)
-    assert book.nak(1, None, 0) == [Dropped(1, 1, 1)]
+    book.nak(1, None, 0)
+    assert list(book.queue) == [1] and book.is_exhausted(1) and book.pending.consumer_seq(1)
 
 
 def test_a_late_ack_of_a_message_that_was_given_up_forgets_its_count() -> None:
@@ -369,13 +371,10 @@ class Model(RuleBasedStateMachine):
     @rule(data=st.data(), delay_ns=st.none() | st.integers(0, 20))
     def nak(self, data: st.DataObject, delay_ns: int | None) -> None:
         seq = data.draw(st.sampled_from(sorted(self.due_ns)))
-        dropped = self.book.nak(seq, delay_ns, self.now_ns)
+        self.book.nak(seq, delay_ns, self.now_ns)
         if delay_ns is not None:
             self.queued.discard(seq)
             self.due_ns[seq] = self.now_ns + delay_ns
-        elif self.count[seq] >= self.DELIVER_MAX:
-            assert [each.seq for each in dropped] == [seq]
-            self._forget(seq)
         else:
             self.queued.add(seq)
 
@@ -390,17 +389,18 @@ class Model(RuleBasedStateMachine):
     def pass_time(self, step_ns: int) -> None:
         self.now_ns += step_ns
         due = {seq for seq, due_ns in self.due_ns.items() if due_ns <= self.now_ns and seq not in self.queued}
-        given_up = {seq for seq in due if self.count[seq] >= self.DELIVER_MAX}
-        dropped = self.book.expire(self.now_ns)
-        assert {each.seq for each in dropped} == given_up
-        self.queued |= due - given_up
-        for seq in given_up:
-            self._forget(seq)
+        assert self.book.expire(self.now_ns) == []
+        self.queued |= due
 
     @precondition(lambda self: self.queued)
     @rule()
     def redeliver(self) -> None:
         seq = self.book.queue.peek()
+        assert self.book.is_exhausted(seq) == (self.count[seq] >= self.DELIVER_MAX)
+        if self.book.is_exhausted(seq):
+            assert self.book.give_up(seq).deliveries == self.count[seq]
+            self._forget(seq)
+            return
         self.book.redeliver(seq, self.now_ns)
         self.queued.discard(seq)
         self.count[seq] += 1

@@ -83,13 +83,10 @@ class ConsumerModel(RuleBasedStateMachine):
         self.queued.discard(seq)
         self.given_up.discard(seq)
 
-    def queue_again(self, seq: int) -> None:
-        if self.count[seq] < DELIVER_MAX:
-            self.queued.add(seq)
-        else:
-            self.given_up.add(seq)
-            del self.due_s[seq]
-            self.queued.discard(seq)
+    def give_up(self, seq: int) -> None:
+        self.given_up.add(seq)
+        del self.due_s[seq]
+        self.queued.discard(seq)
 
     # Steps
 
@@ -102,13 +99,26 @@ class ConsumerModel(RuleBasedStateMachine):
 
     @rule(batch=st.integers(1, 6))
     def pull(self, batch: int) -> None:
+        again = self.take_queued(batch)
         self.world.peer.sub("pull", "p")
         messages = self.world.next(batch=batch, reply="pull")
         self.world.peer.unsub("p")  # what is not filled by now is forgotten
         room = max(self.pending_max - len(self.due_s), 0)
-        available = len(self.queued) + min(len(self.wanted_from(self.position)), room)
-        assert len(messages) == min(batch, available)
+        assert len(messages) == min(batch, again + min(len(self.wanted_from(self.position)), room))
         self.expect(messages)
+
+    def take_queued(self, batch: int) -> int:
+        """How many of a request's messages come from the queue; what is exhausted among them is given up."""
+        queue, count = list(self.world.consumer().ledger.queue), 0
+        assert set(queue) == self.queued
+        for seq in queue:
+            if count == batch:
+                break
+            if self.count[seq] < DELIVER_MAX:
+                count += 1
+            else:
+                self.give_up(seq)
+        return count
 
     @precondition(lambda self: self.replies)
     @rule(data=st.data(), kind=st.sampled_from([b"", b"+ACK", b"+TERM", b"-NAK", b"+WPI", b"-NAK 3s"]))
@@ -121,7 +131,7 @@ class ConsumerModel(RuleBasedStateMachine):
         elif seq in self.due_s and kind == b"+WPI":
             self.due_s[seq] = self.now_s + WAIT_S
         elif seq in self.due_s and kind == b"-NAK":
-            self.queue_again(seq)
+            self.queued.add(seq)
         elif seq in self.due_s:
             self.queued.discard(seq)
             self.due_s[seq] = self.now_s + 3
@@ -141,7 +151,7 @@ class ConsumerModel(RuleBasedStateMachine):
         self.world.peer.take()
         for seq in sorted(self.due_s):
             if seq not in self.queued and self.due_s[seq] <= self.now_s:
-                self.queue_again(seq)
+                self.queued.add(seq)
 
     @precondition(lambda self: self.stored)
     @rule(data=st.data())

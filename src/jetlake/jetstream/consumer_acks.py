@@ -111,11 +111,10 @@ def nak(consumer: Consumer, delivery: Delivery, argument: bytes) -> None:
     if not ledger.pending.consumer_seq(delivery.seq) or delivery.consumer_seq > ledger.delivered_consumer_seq:
         return
     consumer.events.naked(delivery.seq, delivery.consumer_seq, delivery.deliveries)
-    now_ns = consumer.host.clock()
     delay_ns = nak_delay_ns(argument)
     if argument.strip() and delay_ns is None:
         consumer.host.log("warning", f"bad NAK delay stream={consumer.stream.name} consumer={consumer.name}")
-    consumer.give_up(ledger.nak(delivery.seq, delay_ns, now_ns), now_ns)
+    ledger.nak(delivery.seq, delay_ns, consumer.host.clock())
     consumer.changed()
 
 

@@ -305,9 +305,12 @@ class Delivery:
         return max(size, CHUNK_SIZE // _SINGLE_COUNT_MAX), 1
 
     def _redeliver(self, outlet: Outlet, now_ns: int) -> int:
-        """Deliver the first message of the queue again; its size, 0 when it could not be."""
+        """Deliver the first message of the queue again; its size, 0 when it could not be, or not any more."""
         consumer = self._consumer
         ledger, seq = consumer.ledger, consumer.ledger.queue.peek()
+        if ledger.is_exhausted(seq):
+            consumer.give_up([ledger.give_up(seq)], now_ns)
+            return 0
         try:
             message = consumer.stream.store.load(seq)
         except MessageNotFound:

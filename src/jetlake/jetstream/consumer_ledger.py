@@ -10,7 +10,8 @@ Always true
     every pending message that is not in the queue is covered by an entry of the deadlines, no later than its own
 The ack floor moves as in nats-server: when the message right above it is acknowledged, to just below the smallest
 pending one; and to what was delivered when an ack leaves nothing pending. A message that reached max_deliver is no
-longer pending, but it does not move the floor, and its redelivery count stays for as long as the message does.
+longer pending, but it does not move the floor, and its redelivery count stays for as long as the message does. That is
+decided when it is its turn in the queue; with a max_deliver of 1, when its time has come.
 """
 
 from __future__ import annotations
@@ -116,7 +117,7 @@ class Ledger:
         return self._backoff_ns[min(self.redelivered.get(seq, 0), len(self._backoff_ns) - 1)]
 
     def expire(self, now_ns: int) -> list[Dropped]:
-        """Queue what is due for redelivery; what was delivered often enough is dropped, and returned."""
+        """Queue what is due for redelivery; what is given up at once is returned."""
         expired: list[int] = []
         for first, last in self.deadlines.due(now_ns):
             if first == last:
@@ -147,19 +148,23 @@ class Ledger:
         return found
 
     def queue_again(self, seqs: Iterable[int]) -> list[Dropped]:
-        """Queue pending messages; what was delivered often enough is dropped, and returned."""
+        """Queue pending messages; those that were delivered once, and may be no more than once, are given up."""
         if not self.max_deliver:
             self.queue.add(seqs)
             return []
         dropped = []
         for seq in seqs:
-            if self.deliveries(seq) < self.max_deliver:
+            if max(self.redelivered.get(seq, 0), 1) < self.max_deliver:
                 self.queue.add((seq,))
             else:
-                dropped.append(self._give_up(seq))
+                dropped.append(self.give_up(seq))
         return dropped
 
-    def _give_up(self, seq: int) -> Dropped:
+    def is_exhausted(self, seq: int) -> bool:
+        """Whether a message was delivered as often as it may be."""
+        return 0 < self.max_deliver <= self.deliveries(seq)
+
+    def give_up(self, seq: int) -> Dropped:
         """A message reached max_deliver: it is no longer pending, and its count says so."""
         deliveries = self.deliveries(seq)
         self.redelivered[seq] = deliveries
@@ -202,15 +207,15 @@ class Ledger:
             self.floor_stream_seq = min(seq, self.delivered_stream_seq)
         return removed
 
-    def nak(self, seq: int, delay_ns: int | None, now_ns: int) -> list[Dropped]:
-        """A message is to be delivered again, now or after a delay; it may be dropped instead, and returned."""
+    def nak(self, seq: int, delay_ns: int | None, now_ns: int) -> None:
+        """A message is to be delivered again, now or after a delay."""
         if delay_ns is None:
-            return self.queue_again((seq,))
+            self.queue.add((seq,))
+            return
         due_ns = min(now_ns + max(delay_ns, 0), TIME_MAX_NS)
         self.queue.discard(seq)
         self.pending.touch(seq, due_ns - self.wait_ns(seq))
         self._expect(seq, due_ns)
-        return []
 
     def progress(self, seq: int, now_ns: int) -> bool:
         """A client works on a message: its wait starts anew. False when it is not pending."""
