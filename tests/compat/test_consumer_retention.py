@@ -111,3 +111,21 @@ def test_a_message_given_up_stays(pair: Pair, name: str) -> None:
         script.info()
 
     same(pair, name, steps)
+
+
+@pytest.mark.parametrize("consumers", ["", "a", "ab"])
+def test_a_stream_that_goes_over_to_interest(pair: Pair, name: str, consumers: str) -> None:
+    def steps(script: ConsumerScript) -> None:
+        script.script.create()
+        publish(script, 4)
+        for consumer in consumers:
+            script.consumer(consumer)
+            script.next({"batch": 3}, consumer)
+        for consumer in range(len(consumers)):
+            script.ack(3 * consumer, answer=True)
+            script.ack(3 * consumer + 2, answer=True)
+        script.script.update(retention="interest")
+        script.listen(wait_s=0.1)
+        script.state()
+
+    same(pair, name, steps)

@@ -187,3 +187,12 @@ def test_a_work_queue_is_consistent_after_a_crash_with_filters(queue: World) -> 
     queue.crash()
     assert stored(queue) == [2, 4, 5, 6, 7, 8]
     assert queue.info("a")["num_pending"] == 2 and queue.info("b")["num_pending"] in (3, 4)
+
+
+def test_a_stream_that_goes_over_to_interest_drops_what_all_are_done_with(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    world.create("a")
+    world.publish(b"1", b"2", b"3")
+    world.ack(world.next("a", batch=2)[0])
+    world.peer.request("STREAM.UPDATE.S", {"name": "S", "subjects": ["s.>"], "retention": "interest"})
+    assert stored(world) == [2, 3]

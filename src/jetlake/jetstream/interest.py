@@ -90,8 +90,12 @@ class Interest:
             self._look_through(consumer.ledger.floor_stream_seq + 1)
 
     def begin(self) -> None:
-        """Interest counts from now on in a stream that kept everything: without consumers nobody wants it."""
-        if not self._is_work_queue and not self._stream.consumers:
+        """Interest counts from now on in a stream that kept everything."""
+        if self._is_work_queue:
+            return
+        if self._stream.consumers:
+            self.check()
+        else:
             self._stream.purge()
 
     def check(self) -> None:
