@@ -372,3 +372,15 @@ def test_a_message_is_given_up_when_it_would_be_delivered_again(
         script.info()
 
     same(pair, name, steps)
+
+
+def test_pending_messages_that_expire_count_as_terminated(pair: Pair, name: str) -> None:
+    def steps(script: ConsumerScript) -> None:
+        fill(script, 2, max_age=500 * MS)
+        script.consumer()
+        script.subscribe(f"$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.{name}.c", "told")
+        script.next({"batch": 2})
+        script.listen(wait_s=1.2)
+        script.info()
+
+    same(pair, name, steps)

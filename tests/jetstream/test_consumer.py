@@ -357,6 +357,18 @@ def test_a_pending_message_that_is_deleted_counts_as_terminated(world: World) ->
     assert info["num_ack_pending"] == 1 and seqs(info, "ack_floor") == (1, 1)
 
 
+def test_a_pending_message_that_expires_counts_as_terminated(tmp_path: Path) -> None:
+    world = World(tmp_path, max_age=2 * S)
+    world.peer.sub("$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.>", "9")
+    world.create()
+    world.publish(b"1", b"2")
+    world.next(batch=1)
+    world.wait(3)
+    (advisory,) = world.peer.take()
+    assert b'"stream_seq":1,"deliveries":1,"reason":"Unacknowledged message was deleted"' in advisory.payload
+    assert world.info()["num_ack_pending"] == 0
+
+
 def test_a_pending_message_that_a_limit_takes_is_no_longer_pending(tmp_path: Path) -> None:
     world = World(tmp_path, max_msgs=2)
     world.create()

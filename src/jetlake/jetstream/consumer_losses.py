@@ -31,6 +31,8 @@ class Losses:
         consumer = self._consumer
         if filter is not None and not _overlaps(consumer.config.filters, filter):
             return
+        if filter is None:
+            self.look()  # before these are skipped: of each that is pending it is told
         ledger, pending_count = consumer.ledger, len(consumer.ledger.pending)
         first_seq = self._first_left(filter)
         if filter is not None or ledger.next_seq < first_seq or ledger.floor_stream_seq < first_seq - 1:
