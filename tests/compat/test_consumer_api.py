@@ -82,6 +82,8 @@ def body(stream: str = "S", /, **config: Any) -> dict[str, Any]:
         (f"{CREATE}.d", body(filter_subject="a. b")),
         (f"{CREATE}.d", body(sample_freq="x")),
         (f"{CREATE}.d", body(sample_freq="-3")),
+        (f"{CREATE}.d", body(sample_freq="9" * 22)),
+        (f"{CREATE}.d", body(sample_freq="9" * 18)),
         (f"{CREATE}.d", body(sample_freq="30%")),
         (f"{CREATE}.d", body(metadata={"a": "b" * 200_000})),
         (f"{CREATE}.d", body(metadata={"z": "1", "a": "2", "_nats.ver": "x", "_nats.req.level": "9"})),
@@ -203,6 +205,8 @@ def test_looking_and_deleting(pair: Pair, name: str) -> None:
             ("CONSUMER.UNPIN.S.b", {"group": "!"}),
             ("CONSUMER.UNPIN.S.b", {}),
             ("CONSUMER.UNPIN.S.b", b""),
+            ("CONSUMER.UNPIN.S.b", b"{"),
+            ("CONSUMER.UNPIN.S.b", b'{"group": }'),
         ):
             script.api(subject, request)
 

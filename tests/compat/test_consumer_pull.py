@@ -46,6 +46,14 @@ def fill(script: ConsumerScript, count: int = 6, **config: object) -> None:
         b'{"batch": }',
         b'{"batch": "x"}',
         b'{"batch": 1} x',
+        b"{",
+        b'{"batch": 1',
+        b'{"batch": 9223372036854775808}',
+        b'{"batch": 9223372036854775807, "no_wait": true}',
+        b'{"max_bytes": 99999999999999999999}',
+        b'{"min_pending": 9223372036854775808}',
+        b"9223372036854775807",
+        b"9223372036854775808",
     ],
     ids=repr,
 )
@@ -279,6 +287,9 @@ def test_a_reset(pair: Pair, name: str) -> None:
         script.ack(0)
         script.api("CONSUMER.RESET.S.c")
         script.next({"batch": 2})
+        script.api("CONSUMER.RESET.S.c", b'{"seq": 5')
+        script.api("CONSUMER.RESET.S.c", b'{"seq": }')
+        script.api("CONSUMER.RESET.S.c", b'{"seq": 5} x')
         script.api("CONSUMER.RESET.S.c", {"seq": 5})
         script.next({"batch": 9, "no_wait": True})
         for consumer, seq in (("n", 1), ("s", 2), ("s", 4)):

@@ -167,6 +167,8 @@ def test_a_pedantic_request_is_not_bent_into_shape() -> None:
         ({"deliver_policy": DeliverPolicy.BY_START_SEQUENCE}, 10094),
         ({"deliver_policy": DeliverPolicy.LAST_PER_SUBJECT}, 10094),
         ({"sample_freq": "often"}, 10095),
+        ({"sample_freq": "9223372036854775808%"}, 10095),
+        ({"sample_freq": "9" * 5000}, 10095),
         ({"durable_name": "d", "name": "e"}, 10132),
         ({"priority_policy": PriorityPolicy.OVERFLOW}, 10159),
         ({"priority_groups": ("A",)}, 10196),

@@ -63,6 +63,11 @@ def test_what_a_request_asks_for(payload: bytes, expected: NextRequest) -> None:
         (b'{"batch": "x"}', "json: cannot unmarshal string into Go struct field .batch of type int"),
         (b'{"batch": 1} x', "invalid character 'x' after top-level value"),
         (b'{"batch": 1}{', "invalid character '{' after top-level value"),
+        (b'{"batch": 1', "unexpected end of JSON input"),
+        (
+            b'{"batch":9223372036854775808}',
+            "json: cannot unmarshal number 9223372036854775808 into Go struct field .batch of type int",
+        ),
         (b'{"expires":9,"idle_heartbeat":5}', "heartbeat value too large"),
     ],
 )

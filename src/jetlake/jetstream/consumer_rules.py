@@ -28,6 +28,7 @@ SOURCE_HEARTBEAT_NS = SECOND_NS
 REQUIRED_LEVEL_KEY = "_nats.req.level"
 DYNAMIC_KEYS = ("_nats.ver", "_nats.level")
 
+_INT_MAX, _INT_DIGITS_MAX = 2**63 - 1, 19
 GROUP_NAME = re.compile(r"[a-zA-Z0-9/_=-]{1,16}")
 _BAD_NAME = re.compile(r"[ \t\r\n\f.*>\\/]")
 _BAD_NAME_TEXT = "consumer {}name can not contain '.', '*', '>', '\\', '/'"
@@ -292,6 +293,8 @@ def _check_sampling(config: ConsumerConfig) -> None:
         return
     if not re.fullmatch(r"[+-]?[0-9]+", text):
         raise errors.CONSUMER_INVALID_SAMPLING(f'strconv.Atoi: parsing "{text}": invalid syntax')
+    if len(text.lstrip("+-0")) > _INT_DIGITS_MAX or abs(int(text)) > _INT_MAX:
+        raise errors.CONSUMER_INVALID_SAMPLING(f'strconv.Atoi: parsing "{text}": value out of range')
     if int(text) < 0:
         raise errors.CONSUMER_INVALID_SAMPLING("<nil>")
 

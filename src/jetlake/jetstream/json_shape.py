@@ -16,7 +16,7 @@ from typing import Any
 
 from jetlake.jetstream.errors import INVALID_JSON
 from jetlake.jetstream.go_time import BadTime, parse_time
-from jetlake.jetstream.json_syntax import BadJson, Node, parse_values
+from jetlake.jetstream.json_syntax import BadJson, Node, parse_value, parse_values
 
 
 class BadShape(ValueError):
@@ -199,9 +199,7 @@ def read_request(payload: bytes, shape: Struct, *, strict: bool = True) -> dict[
     """The fields that a request gives; none of them when it is blank. Raises ApiError 10025."""
     found: dict[str, Any] = {}
     try:
-        nodes = parse_values(payload)
-        if len(nodes) > 1 and not strict:
-            raise BadJson("invalid character after top-level value")
+        nodes = parse_values(payload) if strict or not payload.strip() else [parse_value(payload)]
         for node in nodes:
             if node.kind != "null":
                 found |= shape.read(node, Place(shape.go_name), strict)

@@ -16,6 +16,8 @@ _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 _NUMBER_START = re.compile(r"-?(?:(?:0|[1-9][0-9]*)(?:\.(?:[0-9]+(?:[eE][+-]?)?)?|[eE][+-]?)?)?")
 _WHOLE_ESCAPE = re.compile(r"\\u[0-9a-fA-F]{4}")
 _SURROGATE = re.compile("[\ud800-\udfff]")
+_AT_OFFSET = re.compile(r" at offset \d+$")
+_EOF = "unexpected EOF"
 _LITERALS = {"t": ("true", True), "f": ("false", False), "n": ("null", None)}
 
 Pairs = list[tuple[str, "Node"]]
@@ -49,6 +51,19 @@ def parse_values(data: bytes) -> list[Node]:
     while not scanner.is_at_end():
         nodes.append(scanner.value(0))
     return nodes
+
+
+def parse_value(data: bytes) -> Node:
+    """The one value of a text, as Go's Unmarshal reads it: its errors name no offset. Raises BadJson."""
+    scanner = _Scanner(data.decode("utf-8", "surrogateescape"))
+    try:
+        node = scanner.value(0)
+        if not scanner.is_at_end():
+            raise scanner.unexpected("after top-level value")
+    except BadJson as error:
+        text = str(error)
+        raise BadJson("unexpected end of JSON input" if text == _EOF else _AT_OFFSET.sub("", text)) from None
+    return node
 
 
 class _Scanner:
@@ -141,14 +156,14 @@ class _Scanner:
     def bad_string(self, error: JSONDecodeError) -> BadJson:
         self.at = error.pos
         if error.msg.startswith("Unterminated"):
-            return BadJson("unexpected EOF")
+            return BadJson(_EOF)
         if error.msg.startswith("Invalid control"):
             return self.unexpected("in string")
         start = self.text.rindex("\\", 0, self.at + 1)
         size = 6 if self.text[start + 1 : start + 2] == "u" else 2
         escape = self.text[start : start + size]
         if len(escape) < size or _WHOLE_ESCAPE.fullmatch(escape):  # nothing wrong with it: the rest is missing
-            return BadJson("unexpected EOF")
+            return BadJson(_EOF)
         return BadJson(f"invalid escape sequence `{_readable(escape)}` in string at offset {start + size}")
 
     def literal(self, word: str, value: object) -> Node:
@@ -171,12 +186,12 @@ class _Scanner:
 
     def peek(self) -> str:
         if self.at >= len(self.text):
-            raise BadJson("unexpected EOF")
+            raise BadJson(_EOF)
         return self.text[self.at]
 
     def unexpected(self, context: str) -> BadJson:
         if self.at >= len(self.text):
-            return BadJson("unexpected EOF")
+            return BadJson(_EOF)
         offset = len(self.text[: self.at].encode("utf-8", "surrogateescape")) + 1
         return BadJson(f"invalid character {_quoted(self.text[self.at])} {context} at offset {offset}")
 

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import re
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
 from jetlake.jetstream.json_shape import BOOL, DURATION, INT, INT64, STRING, BadShape, Place, Struct
-from jetlake.jetstream.json_syntax import BadJson, parse_values
+from jetlake.jetstream.json_syntax import BadJson, parse_value
 from jetlake.wire.headers import status_block
 
-_AT_OFFSET = re.compile(r" at offset \d+$")  # which Go tells in other places
 _INTEGER = re.compile(rb"[+-]?[0-9]{1,19}")
+_INT_MAX = 2**63 - 1
+_Int = Annotated[int, msgspec.Meta(ge=-_INT_MAX - 1, le=_INT_MAX)]
 
 
 class BadPullRequest(ValueError):
@@ -23,16 +23,16 @@ class BadPullRequest(ValueError):
 class NextRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The body of a request, in JSON."""
 
-    expires: int = 0
-    batch: int = 0
-    max_bytes: int = 0
+    expires: _Int = 0
+    batch: _Int = 0
+    max_bytes: _Int = 0
     no_wait: bool = False
-    idle_heartbeat: int = 0
+    idle_heartbeat: _Int = 0
     group: str = ""
-    min_pending: int = 0
-    min_ack_pending: int = 0
+    min_pending: _Int = 0
+    min_ack_pending: _Int = 0
     id: str = ""
-    priority: int = 0
+    priority: _Int = 0
 
 
 _decode = msgspec.json.Decoder(NextRequest).decode
@@ -57,7 +57,8 @@ def read_next(payload: bytes) -> tuple[NextRequest, bool]:
     """What a payload asks for, and whether it says so in JSON; raises BadPullRequest."""
     text = payload.strip()
     if not text.startswith(b"{"):
-        return NextRequest(batch=int(text) if _INTEGER.fullmatch(text) else 1), False
+        batch = int(text) if _INTEGER.fullmatch(text) else 1
+        return NextRequest(batch=batch if abs(batch) <= _INT_MAX else 1), False
     request = _read_json(text)
     if request.idle_heartbeat > 0 and request.idle_heartbeat * 2 > request.expires:
         raise BadPullRequest("heartbeat value too large")
@@ -69,25 +70,11 @@ def _read_json(text: bytes) -> NextRequest:
         return _decode(text)
     except msgspec.MsgspecError:
         pass  # what Go reads otherwise, and what it says when it cannot, is the slower reader's business
-    _check_single(text)
     try:
-        fields: dict[str, Any] = _SHAPE.read(parse_values(text)[0], Place(_SHAPE.go_name), False)
-    except BadJson as error:
-        raise BadPullRequest(_AT_OFFSET.sub("", str(error))) from None
-    except BadShape as error:
+        fields: dict[str, Any] = _SHAPE.read(parse_value(text), Place(_SHAPE.go_name), False)
+    except (BadJson, BadShape) as error:
         raise BadPullRequest(str(error)) from None
     return NextRequest(**fields)
-
-
-def _check_single(data: bytes) -> None:
-    """Raise if something follows the first value."""
-    text = data.decode("utf-8", "replace")
-    try:
-        rest = text[json.JSONDecoder().raw_decode(text)[1] :].lstrip(" \t\r\n")
-    except ValueError:
-        return  # what is wrong with the first one is found elsewhere
-    if rest:
-        raise BadPullRequest(f"invalid character '{rest[0]}' after top-level value")
 
 
 class Status(NamedTuple):
