@@ -395,3 +395,18 @@ def test_pending_messages_that_expire_count_as_terminated(pair: Pair, name: str)
         script.info()
 
     same(pair, name, steps)
+
+
+def test_an_ack_of_another_size_reaches_nobody(pair: Pair, name: str) -> None:
+    def steps(script: ConsumerScript) -> None:
+        fill(script, 1)
+        script.consumer()
+        script.next({"batch": 1})
+        tokens = script.replies[0].split(".")
+        tokens[7] = "1"  # the time, which nobody looks at
+        for subject in (tokens[:4], tokens[:-1], [*tokens[:-1], "x"], [*tokens, "x"], tokens):
+            script.peer.publish(".".join(subject), b"", b"", f"{script.inbox}.ack")
+            script.listen(".".join(subject))
+        script.info()
+
+    same(pair, name, steps)

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from jetlake.jetstream.acks import AckKind, Delivery, account_hash, nak_delay_ns, parse_payload, parse_subject
+from jetlake.jetstream.acks import (
+    AckKind,
+    Delivery,
+    account_hash,
+    is_ack_subject,
+    nak_delay_ns,
+    parse_payload,
+    parse_subject,
+)
 
 
 @pytest.mark.parametrize(
@@ -22,6 +30,12 @@ from jetlake.jetstream.acks import AckKind, Delivery, account_hash, nak_delay_ns
 )
 def test_which_delivery_an_ack_is_about(subject: bytes, expected: Delivery | None) -> None:
     assert parse_subject(subject) == expected
+
+
+def test_an_ack_has_nine_tokens_or_eleven_and_more() -> None:
+    subject = b"$JS.ACK.1.2.3.4.5.6.7.8.9.10"
+    sizes = [size for size in range(1, 13) if is_ack_subject(b".".join(subject.split(b".")[:size]))]
+    assert sizes == [9, 11, 12]
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,12 @@ class Delivery(NamedTuple):
     consumer_seq: int
 
 
+def is_ack_subject(subject: bytes) -> bool:
+    """Whether a subject has as many tokens as that of an ack; nobody listens to others."""
+    count = subject.count(b".") + 1
+    return count == _OLD_TOKENS or count >= _NEW_TOKENS_MIN
+
+
 def parse_subject(subject: bytes) -> Delivery | None:
     """The delivery that an ack subject names; None when it names none."""
     tokens = subject.split(b".")

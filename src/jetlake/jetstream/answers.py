@@ -1,4 +1,7 @@
-"""What a stream owes to those who wait until something is durable: acks to publishers, answers to who asked for it."""
+"""What a stream owes to those who wait until something is durable: acks to publishers, answers to who asked for it.
+
+And what a client hears whose request reaches nobody (`no_responders`).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from jetlake.jetstream.errors import ApiError
 
 if TYPE_CHECKING:
     from jetlake.broker.client import Client
+    from jetlake.broker.subscription import Msg
 
 Failed = Callable[[ApiError], None]
 
@@ -41,3 +45,9 @@ def refused_acks(frames: bytes, body: bytes) -> bytes:
     """Ack frames that were made in good faith, with another body."""
     heads = frames.split(b"\r\n")[:-1:2]
     return b"".join(b"%s %d\r\n%s\r\n" % (head.rpartition(b" ")[0], len(body), body) for head in heads)
+
+
+def no_responders(msg: Msg) -> None:
+    """Nobody is there to answer: the client hears so, if it wants to."""
+    if msg.client is not None and msg.client.options.no_responders:
+        msg.client.no_responders(msg)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from jetlake.broker.subscription import Buffer, Msg, read_msg
 from jetlake.jetstream.ack_pending import parse_acks
-from jetlake.jetstream.acks import AckKind, Delivery, nak_delay_ns, parse_payload, parse_subject
+from jetlake.jetstream.acks import AckKind, Delivery, is_ack_subject, nak_delay_ns, parse_payload, parse_subject
+from jetlake.jetstream.answers import no_responders
 from jetlake.jetstream.consumer_config import AckPolicy
 from jetlake.wire.headers import header_value
 
@@ -24,6 +25,8 @@ def take(consumer: Consumer, msg: Msg) -> None:
     """Act on one ack, of any kind."""
     delivery = parse_subject(msg.subject)
     if delivery is None:
+        if not is_ack_subject(msg.subject):
+            no_responders(msg)
         return
     kind, argument = parse_payload(msg.payload)
     is_known = True

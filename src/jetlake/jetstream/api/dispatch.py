@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from jetlake.broker.account import Account
 from jetlake.broker.subscription import Msg
 from jetlake.jetstream import advisories, errors
+from jetlake.jetstream.answers import no_responders
 from jetlake.jetstream.api import account_info, compact, consumers, messages, snapshots, streams
 from jetlake.jetstream.api.direct import direct_get
 from jetlake.jetstream.api.request import EndpointTable, Request
@@ -50,7 +51,7 @@ class Api:
         if msg.subject.startswith(_DIRECT_GET):
             self._direct_get(msg)
         elif msg.subject == _DIRECT_GET[:-1]:
-            _no_responders(msg)
+            no_responders(msg)
         elif msg.subject.startswith(_MSG_NEXT):
             self._check_consumer(msg)
         else:
@@ -59,7 +60,7 @@ class Api:
     def handle_own(self, msg: Msg) -> None:
         """Take a request that only JetLake knows."""
         if not self._serve(_OWN_TABLE, msg, _OWN_PREFIX):
-            _no_responders(msg)
+            no_responders(msg)
 
     def _serve(self, table: EndpointTable, msg: Msg, prefix: bytes) -> bool:
         """Have a request handled; False when the table has no endpoint for it."""
@@ -93,7 +94,7 @@ class Api:
         name, _, key = decode_subject(msg.subject[len(_DIRECT_GET) :]).partition(".")
         stream = self.js_account.streams.get(name) if self.js_account is not None else None
         if stream is None or not stream.config.allow_direct:
-            _no_responders(msg)
+            no_responders(msg)
         elif msg.reply:
             has_key = msg.subject.count(b".") > _DIRECT_GET.count(b".")
             direct_get(stream, msg, key if has_key else None, exceeds_api_level(msg.headers))
@@ -103,9 +104,4 @@ class Api:
         stream_name, _, consumer_name = decode_subject(msg.subject[len(_MSG_NEXT) :]).partition(".")
         stream = self.js_account.streams.get(stream_name) if self.js_account is not None else None
         if stream is None or consumer_name not in stream.consumers:
-            _no_responders(msg)
-
-
-def _no_responders(msg: Msg) -> None:
-    if msg.client is not None and msg.client.options.no_responders:
-        msg.client.no_responders(msg)
+            no_responders(msg)
