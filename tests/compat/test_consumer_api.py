@@ -248,3 +248,28 @@ def test_ceilings_of_a_stream(pair: Pair, name: str) -> None:
             script.api(f"{CREATE}.{consumer}", body(**config))
 
     same(pair, name, steps)
+
+
+def test_direct_consumers_do_not_count(pair: Pair, name: str) -> None:
+    def steps(script: ConsumerScript) -> None:
+        script.script.create(max_consumers=1)
+        script.api(f"{CREATE}.a", body(direct=True, deliver_subject="x"))
+        script.api(f"{CREATE}.b", body())
+        script.api(f"{CREATE}.c", body(direct=True, deliver_subject="x"))
+        script.api(f"{CREATE}.d", body(sourcing=True, deliver_subject="x"))
+        script.api(f"{CREATE}.e", body())
+        script.api("CONSUMER.NAMES.S")
+
+    same(pair, name, steps)
+
+
+def test_an_update_of_a_consumer_that_rests_is_told(pair: Pair, name: str) -> None:
+    def steps(script: ConsumerScript) -> None:
+        fill(script, 1)
+        script.consumer(pause_until="2090-01-01T00:00:00Z")
+        script.subscribe(f"$JS.EVENT.ADVISORY.CONSUMER.PAUSE.{name}.c", "told")
+        for description in ("x", "x", "y"):
+            script.consumer(description=description)
+            script.listen()
+
+    same(pair, name, steps)

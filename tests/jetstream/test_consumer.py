@@ -679,6 +679,22 @@ def test_interest_keeps_a_push_consumer(world: World) -> None:
     assert "e" not in world.stream.consumers
 
 
+def test_direct_consumers_do_not_count(tmp_path: Path) -> None:
+    world = World(tmp_path, max_consumers=1)
+    direct = {"stream_name": "S", "config": {"name": "d", "direct": True, "deliver_subject": "x"}}
+    assert "error" not in world.create()
+    assert "error" not in world.peer.request("CONSUMER.CREATE.S.d", direct)
+    assert world.create("e")["error"]["err_code"] == 10026
+
+
+def test_an_update_of_a_consumer_that_rests_is_told(world: World) -> None:
+    world.create(pause_until="2090-01-01T00:00:00Z")
+    world.peer.sub("$JS.EVENT.ADVISORY.CONSUMER.PAUSE.>", "9")
+    world.create(description="x")
+    (told,) = world.peer.take()
+    assert b'"paused":true,"pause_until":"2090-01-01T00:00:00Z"' in told.payload
+
+
 def test_a_pause_holds_messages_until_its_time(world: World) -> None:
     from jetlake.jetstream.go_time import format_time
 

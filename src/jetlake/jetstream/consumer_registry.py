@@ -48,7 +48,8 @@ def put_consumer(stream: Stream, config: ConsumerConfig, action: Action, *, peda
         return existing
     if action is Action.UPDATE:
         raise errors.CONSUMER_DOES_NOT_EXIST()
-    _check_count(stream)
+    if _counts(config):
+        _check_count(stream)
     if stream.config.retention is Retention.WORKQUEUE:
         check_work_queue(config, [other.config for other in stream.consumers.values()])
     if len(name.encode()) > NAME_SIZE_MAX:
@@ -92,9 +93,14 @@ def _check_count(stream: Stream) -> None:
     count_max, account_max = stream.config.max_consumers, stream.js.limits.max_consumers
     if count_max <= 0 or 0 < account_max < count_max:
         count_max = account_max
-    count = sum(not (other.config.direct or other.config.sourcing) for other in stream.consumers.values())
+    count = sum(_counts(other.config) for other in stream.consumers.values())
     if 0 < count_max <= count:
         raise errors.MAXIMUM_CONSUMERS()
+
+
+def _counts(config: ConsumerConfig) -> bool:
+    """Whether a consumer is one of those that are limited."""
+    return not (config.direct or config.sourcing)
 
 
 def _with_threshold(config: ConsumerConfig) -> ConsumerConfig:

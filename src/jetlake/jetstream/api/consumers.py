@@ -81,8 +81,17 @@ def _create(request: Request, body: CreateRequest, config: ConsumerConfig) -> No
     if existing is not None:  # only CONSUMER.PAUSE changes that
         config = replace(config, pause_until=existing.config.pause_until)
     consumer = put_consumer(stream, stamped(config), body.action, pedantic=body.pedantic)
+
+    def updated() -> None:
+        _reply_info(request, consumer)
+        tell_pause()
+
+    def tell_pause() -> None:
+        if consumer.pause.is_on(request.host.clock()):
+            consumer.events.paused(consumer.pause.until_ns, True)
+
     if consumer is existing:
-        consumer.when_durable(lambda: _reply_info(request, consumer))
+        consumer.when_durable(updated)
         return
     info = consumer.info()
 
@@ -91,8 +100,7 @@ def _create(request: Request, body: CreateRequest, config: ConsumerConfig) -> No
             consumer.keeper.failed = None
         request.reply(info)
         consumer.events.action("create")
-        if consumer.pause.is_on(request.host.clock()):
-            consumer.events.paused(consumer.pause.until_ns, True)
+        tell_pause()
         consumer.release()
 
     def failed(error: BaseException) -> None:
