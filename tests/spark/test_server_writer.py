@@ -206,7 +206,7 @@ def test_the_target_must_be_there_or_be_described(server: LiveServer) -> None:
     assert server.count("MADE") == 0
     with pytest.raises(BadOption, match="not the name of one stream"):
         writer(server, "A*")
-    with pytest.raises(BadOption, match="not the name of one stream"):
+    with pytest.raises(BadOption, match="not the name of a stream"):
         writer(server, "A\r\nPING")
     timed = StructType([*SCHEMA.fields]).add("time_ns", "long")
     with pytest.raises(BadOption, match="sets the time itself"):

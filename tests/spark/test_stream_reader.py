@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -246,14 +247,14 @@ def test_a_checkpoint_of_another_stream_is_refused(tmp_path: Path, store: FileSt
     source = reader(tmp_path / "S")
     start = source.initialOffset()
     end = source.latestOffset(start, ALL)
-    make(tmp_path / "short", 5).stop()
-    make(tmp_path / "long", 30).stop()
+    make(tmp_path / "short" / "S", 5).stop()
+    make(tmp_path / "long" / "S", 30).stop()
     for name, problem in (("short", "it ends at 5"), ("long", "belongs to another stream")):
-        other = reader(tmp_path / name, stream="S")
+        other = reader(tmp_path / name / "S")
         with pytest.raises(OffsetMismatch, match=problem):
             other.latestOffset(logged(end), ALL)
     with pytest.raises(NoStream, match="stream S is no longer there"):
-        reader(tmp_path / "long").latestOffset(logged(end), ALL)
+        reader(Path(shutil.copytree(tmp_path / "S", tmp_path / "T"))).latestOffset(logged(end), ALL)
 
 
 def test_a_stream_that_was_truncated_is_refused(tmp_path: Path, store: FileStore) -> None:

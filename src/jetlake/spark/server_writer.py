@@ -105,7 +105,7 @@ class ServerWriter:
 
 def _ensure_stream(link: Connection, options: Options) -> None:
     """The target must be there; it is made when the options say what it takes."""
-    if any(sign in options.stream for sign in "*?[,. >") or not options.stream.isprintable():
+    if any(sign in options.stream for sign in "*?[,"):
         raise BadOption(f"{options.stream!r} is not the name of one stream")
     try:
         link.api(f"STREAM.INFO.{options.stream}")
