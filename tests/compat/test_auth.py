@@ -104,6 +104,56 @@ def test_no_auth_user(start: Start) -> None:
     assert login(server, user="a", **{"pass": "p"}) and not login(server, user="a", **{"pass": "wrong"})
 
 
+GUEST = """
+accounts {
+  A { users: [{user: a, password: p, permissions: {publish: "x", subscribe: "y"}}] }
+  B { users: [{user: b, password: p}] }
+}
+no_auth_user: a
+"""
+
+
+def test_whoever_sends_no_connect_is_the_no_auth_user(start: Start) -> None:
+    server = start(GUEST)
+    with Peer(server, None) as guest, as_user(server, "b") as other:
+        other.subscribe(">")
+        assert guest.ask(b"SUB > 1\r\nSUB y 2\r\nPUB z 0\r\n\r\nPUB x 0\r\n\r\n") == [
+            b"-ERR 'Permissions Violation for Subscription to \">\"'\r\n",
+            b"+OK\r\n",
+            b"-ERR 'Permissions Violation for Publish to \"z\"'\r\n",
+            b"+OK\r\n",
+        ]
+        assert other.ask() == []
+
+
+def test_connect_as_another_forgets_what_the_no_auth_user_subscribed(start: Start) -> None:
+    with Peer(start(GUEST), None) as peer:
+        assert peer.ask(b"SUB y 1\r\n") == [b"+OK\r\n"]
+        assert peer.ask(b'CONNECT {"verbose":false,"user":"b","pass":"p"}\r\nPUB y 0\r\n\r\n') == []
+
+
+def test_a_no_auth_user_with_an_nkey_needs_a_connect(start: Start) -> None:
+    nkey = nkey_of(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
+    server = start(f"authorization {{ users: [{{nkey: {nkey}}}] }}\nno_auth_user: {nkey}")
+    with Peer(server, None) as peer:
+        assert peer.ask(b"SUB a 1\r\n") == REFUSED and peer.is_closed
+    assert login(server)
+
+
+def test_users_that_may_connect_by_other_ways_only(start: Start) -> None:
+    server = start("""
+        authorization { users: [
+          {user: ws, password: p, allowed_connection_types: [WEBSOCKET]}
+          {user: both, password: p, allowed_connection_types: [STANDARD, WEBSOCKET]}
+        ] }
+        no_auth_user: ws
+    """)
+    assert not login(server, user="ws", **{"pass": "p"}) and login(server, user="both", **{"pass": "p"})
+    assert not login(server)
+    with Peer(server, None) as peer:
+        assert peer.ask(b"SUB a 1\r\n") == REFUSED and peer.is_closed
+
+
 ACCOUNTS = """
 accounts {
   A { users: [{user: a, password: p}], jetstream: enabled }
@@ -280,6 +330,14 @@ def test_reload_changes_users(start: Start) -> None:
         said = [frame for frame in a.rest() if frame[:4] != b"INFO"]
         assert said in ([], REFUSED) and b.ask() == []  # 2.15.1 hangs up without a word
     assert not login(server, user="a", **{"pass": "p"}) and login(server, user="c", **{"pass": "p"})
+
+
+def test_reload_refuses_who_never_logged_in(start: Start) -> None:
+    server = start("max_payload: 1000")
+    with Peer(server, None) as peer:
+        assert peer.ask(b"SUB > 1\r\n") == [b"+OK\r\n"]
+        server.reload("authorization { users: [{user: b, password: p}] }")
+        assert REFUSED[0] in peer.rest()
 
 
 def test_reload_changes_permissions(start: Start) -> None:

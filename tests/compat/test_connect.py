@@ -141,6 +141,11 @@ def test_headers_are_dropped_for_a_client_without(server: Server, name: str) -> 
         assert plain.ask() == [f"MSG {name} 1 2\r\nhi\r\n".encode()]
 
 
+def test_headers_before_connect_close(server: Server) -> None:
+    with Peer(server, None) as peer:
+        assert peer.ask(b"HPUB a 12 12\r\nNATS/1.0\r\n\r\n\r\n") == [] and peer.is_closed
+
+
 def test_headers_from_a_client_without_close(server: Server) -> None:
     with Peer(server, headers=False, no_responders=False) as peer:
         assert peer.ask(b"HPUB a 12 12\r\nNATS/1.0\r\n\r\n\r\n") == [] and peer.is_closed

@@ -70,6 +70,7 @@ class User:
     password: str = field(default="", repr=False)
     nkey: str = ""
     permissions: Permissions | None = field(default=None, compare=False)
+    is_standard: bool = True  # may connect as plain clients do: there are no others here
 
 
 @dataclass(frozen=True)
@@ -99,8 +100,8 @@ class Authenticator:
 
     def __init__(self, options: AuthOptions) -> None:
         self._options = options
-        self._users = {user.name: user for user in options.users if not user.nkey}
-        self._nkeys = {user.nkey: user for user in options.users if user.nkey}
+        self._users = {user.name: user for user in options.users if not user.nkey and user.is_standard}
+        self._nkeys = {user.nkey: user for user in options.users if user.nkey and user.is_standard}
         self._keys = {nkey: _public_key(nkey) for nkey in self._nkeys}
         passwords = [options.token, options.password, *(user.password for user in options.users)]
         if any(map(is_bcrypt, passwords)):
@@ -110,6 +111,11 @@ class Authenticator:
     def required(self) -> bool:
         """True when a client has to say who it is: `auth_required` in INFO."""
         return bool(self._options.users or self._options.username or self._options.token)
+
+    @property
+    def no_auth_user(self) -> User | None:
+        """Who a client is that begins without a CONNECT; None when it may not. Nobody with an nkey."""
+        return self._users.get(self._options.no_auth_user)
 
     @property
     def needs_nonce(self) -> bool:
@@ -130,8 +136,8 @@ class Authenticator:
         if self._nkeys and credentials.nkey:
             return self._check_nkey(credentials, nonce)
         if not (credentials.user or credentials.password or credentials.auth_token):
-            no_auth_user = self._options.no_auth_user
-            if (user := self._nkeys.get(no_auth_user) or self._users.get(no_auth_user)) is not None:
+            user = self._nkeys.get(self._options.no_auth_user) or self.no_auth_user
+            if user is not None:
                 return user
         if self._users and credentials.user:
             return self._check_password(credentials)

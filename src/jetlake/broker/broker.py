@@ -217,6 +217,7 @@ def make_authenticator(options: ServerOptions) -> Authenticator:
             user.password,
             user.nkey,
             make_permissions(user.permissions),
+            not user.allowed_connection_types or "STANDARD" in user.allowed_connection_types,
         )
         for user in options.users
     )

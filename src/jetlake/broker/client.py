@@ -96,12 +96,11 @@ class Client:
         self.active_ns = broker.clock()
         offset = start
         while offset < end and not (self.is_closed or self.is_checking):
-            if not self.is_connected and broker.auth_required and data[offset] not in b"Cc":
-                self.refuse(AUTHORIZATION_VIOLATION)
+            if not self.is_connected and data[offset] not in b"Cc" and not self._log_in_unasked():
                 break
             count, offset, reason, needed = tokenize(
                 data, offset, end, ops, broker.ops_max, self.max_payload, broker.options.max_control_line,
-                self.options.headers or not self.is_connected,
+                self.options.headers,
             )  # fmt: skip
             if count:
                 self._publish(data, ops, count)
@@ -166,20 +165,28 @@ class Client:
     def finish_login(self, user: User | None) -> None:
         """The credentials were checked: let the client in, or not."""
         self.is_checking = False
-        if self.is_closed:
-            return
+        if not self.is_closed and self._log_in(user):
+            self._accept_options()
+
+    def _log_in_unasked(self) -> bool:
+        """A client begins without a CONNECT: is it let in?"""
+        authenticator = self.broker.authenticator
+        return not authenticator.required or self._log_in(authenticator.no_auth_user)
+
+    def _log_in(self, user: User | None) -> bool:
+        """Let the client in as this user; False when it was refused."""
         if user is None or self.options.account or self.options.new_account:
             self.broker.login_failed(self)
             self.refuse(AUTHORIZATION_VIOLATION)
-            return
+            return False
         self.set_user(user)
         self.rtt_ns = self.broker.clock() - self.start_ns  # a first guess, until a PING is answered
         problem = self.broker.admit(self)
         if problem is not None:
             self.refuse(problem)
-            return
+            return False
         self.is_connected = True
-        self._accept_options()
+        return True
 
     def set_user(self, user: User) -> None:
         """Who the client is, and what it may do."""

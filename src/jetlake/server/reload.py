@@ -162,7 +162,7 @@ async def _recheck(server: Server) -> None:
     """See who may still be here, and what they may do."""
     broker = server.broker
     for client in list(broker.clients.values()):
-        if client.is_connected:
+        if not client.is_checking:
             await _recheck_client(server, client)
     for name, configured in server.options.accounts.items():
         for client in _excess(list(broker.account(name).clients.values()), configured.max_connections):
