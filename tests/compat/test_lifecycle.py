@@ -95,6 +95,18 @@ def test_updates_purges_and_sequences_survive(start: Start) -> None:
         assert peer.request("more").json == {"stream": "A", "seq": 101}
 
 
+def test_restart_with_discard_new_removes_nothing(start: Start) -> None:
+    server = start("", "-js")
+    with Peer(server) as peer:
+        fill(peer, "A")
+        peer.api("STREAM.UPDATE.A", {"name": "A", "subjects": ["A.>"], "discard": "new", "max_msgs": 2})
+    for end in (server.stop, server.kill):
+        end()
+        with Peer(server.start()) as peer:
+            assert peer.api("STREAM.INFO.A")["state"]["messages"] == 97
+            assert peer.request("A.x").json["error"]["err_code"] == 10077
+
+
 def test_sigterm_ends_with_a_clean_exit(start: Start) -> None:
     server = start("", "-js")
     with Peer(server) as peer:

@@ -294,6 +294,23 @@ def test_lowered_limits_apply_at_once(pair: Pair, name: str) -> None:
     assert_same(pair, name, act)
 
 
+@pytest.mark.parametrize("storage", ["file", "memory"])
+def test_lowered_limits_with_discard_new_remove_nothing(pair: Pair, name: str, storage: str) -> None:
+    def act(script: Script) -> None:
+        script.create(storage=storage, max_msgs=10)
+        for _ in range(5):
+            script.publish("S.a", b"x")
+        for limits in ({"max_msgs": 2}, {"max_bytes": 60}, {"max_bytes": 60, "max_msgs_per_subject": 3}):
+            script.update(storage=storage, discard="new", **limits)
+            script.api("STREAM.INFO.S")
+            script.publish("S.a", b"y")
+            script.publish("S.b", b"y")
+        script.update(storage=storage, max_msgs=2)
+        script.api("STREAM.INFO.S")
+
+    assert_same(pair, name, act)
+
+
 def test_create_with_another_configuration_is_refused(pair: Pair, name: str) -> None:
     def act(script: Script) -> None:
         script.create()

@@ -41,7 +41,7 @@ class Model:
         if 0 < limits.max_msgs <= len(self.msgs) and not replaces:
             return True
         new = self.size(StoredMsg(0, subject, headers, payload, 0))
-        return 0 < limits.max_bytes < self.total() - replaced + new
+        return 0 < limits.max_bytes < self.total() + new and replaced < new
 
     def store(self, seq: int, subject: str, payload: bytes, headers: bytes, time_ns: int, expires_ns: int = 0) -> None:
         if not self.msgs:
@@ -56,6 +56,8 @@ class Model:
         self.enforce()
 
     def enforce(self) -> None:
+        if self.limits.discard is Discard.NEW:
+            return
         while 0 < self.limits.max_msgs < len(self.msgs):
             self.drop(min(self.msgs))
         while 0 < self.limits.max_bytes < self.total():

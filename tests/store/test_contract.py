@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -253,6 +254,27 @@ def test_discard_new_replaces_at_the_subject_limit(make: Make) -> None:
     assert store.load_last("a").payload == b"new"  # type: ignore[union-attr]
     with pytest.raises(LimitExceeded):
         store.append("b", b"")
+
+
+def test_discard_new_at_the_byte_limit_replaces_what_is_as_large(make: Make) -> None:
+    store = make()
+    store.append("a", bytes(20))
+    limits = StreamLimits(max_bytes=store.state().bytes + 10, max_msgs_per_subject=1, discard=Discard.NEW)
+    store.update(limits)
+    with pytest.raises(LimitExceeded):
+        store.append("a", bytes(25))  # which would fit once the first is gone
+    assert store.append("a", bytes(20)) == 2
+
+
+@pytest.mark.parametrize("limits", [StreamLimits(max_msgs=2), StreamLimits(max_bytes=60)])
+def test_lowered_limits_with_discard_new_remove_nothing(store: Store, limits: StreamLimits) -> None:
+    fill(store, "a", "b", "a", "b", "a")
+    store.update(replace(limits, discard=Discard.NEW))
+    assert store.state().msgs == 5
+    with pytest.raises(LimitExceeded):
+        store.append("a", b"")
+    store.update(limits)
+    assert store.state().msgs < 3
 
 
 def test_lowered_limits_are_enforced_at_once(store: Store) -> None:

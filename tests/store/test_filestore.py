@@ -11,7 +11,7 @@ import pytest
 
 from jetlake.errors import BadRequest, CorruptBlock, StoreClosed, StoreFrozen, StoreLocked, WrongKey
 from jetlake.ops import append_op
-from jetlake.store import Cipher, Compression, FileOptions, FileStore, KeySource, StreamLimits
+from jetlake.store import Cipher, Compression, Discard, FileOptions, FileStore, KeySource, StreamLimits
 from jetlake.store import catalog as catalog_module
 from jetlake.store.check import check_store
 from jetlake.testing.clock import FakeClock
@@ -720,6 +720,15 @@ def test_limits_are_enforced_when_a_store_is_opened() -> None:
         fill(store, 20)
     again = FileStore("s", StreamLimits(max_msgs=4), SMALL, files=files, clock=FakeClock())
     assert again.state().first_seq == 17
+
+
+def test_opening_with_discard_new_removes_nothing() -> None:
+    files = MemFiles()
+    with open_store(files) as store:
+        fill(store, 20)
+    limits = StreamLimits(max_msgs=4, max_bytes=100, discard=Discard.NEW)
+    with FileStore("s", limits, SMALL, files=files, clock=FakeClock()) as again:
+        assert again.state().msgs == 20
 
 
 def test_the_environment_asks_for_a_check_at_every_opening_and_closing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,8 +66,10 @@ class Retention(ABC):
         self.expiry.run(self.clock())
 
     def _enforce(self) -> None:
-        """Let the oldest messages go until the stream is within its limits."""
+        """Let the oldest messages go until the stream is within its limits; where new ones give way, none goes."""
         limits, catalog = self.limits, self.catalog
+        if limits.discard is Discard.NEW:
+            return
         if 0 < limits.max_msgs < catalog.table.total:
             self._evict(count=catalog.table.total - limits.max_msgs)
         if 0 < limits.max_bytes < catalog.size:
@@ -92,7 +94,8 @@ class Retention(ABC):
                     replaced_size = self._message_size(self.queries.first_of(slot))
         if 0 < limits.max_msgs <= table.total and not replaces:
             raise LimitExceeded("messages")
-        if 0 < limits.max_bytes < self.catalog.size - replaced_size + size:
+        # As in nats-server, what goes makes room for nothing larger than itself, even where that would fit.
+        if 0 < limits.max_bytes < self.catalog.size + size and replaced_size < size:
             raise LimitExceeded("bytes")
 
     def _trim_subjects(self, slots: Sequence[int]) -> None:
