@@ -114,8 +114,41 @@ CASES: dict[str, tuple[dict[str, Any], list[Publication]]] = {
         {"max_msgs_per_subject": 1, "discard": "new", "discard_new_per_subject": True, "allow_rollup_hdrs": True},
         [A, B, A, on("S.a", Nats_Rollup="sub"), A],
     ),
+    "max_bytes and rollup, discard new": (
+        {"max_bytes": 150, "max_msgs_per_subject": 1, "discard": "new", "allow_rollup_hdrs": True},
+        [("S.a", b"x" * 20, {}), ("S.b", b"x" * 40, {}), ("S.a", b"x" * 21, {"Nats-Rollup": "sub"}),
+         ("S.a", b"x" * 60, {"Nats-Rollup": "all"}), ("S.b", b"x" * 40, {})],
+    ),
     "max_msg_size": ({"max_msg_size": 40},
     [("S.a", b"x" * 40, {}), ("S.a", b"x" * 41, {}), ("S.a", b"x" * 30, {"A": "b"})]),
+    "size before all headers": (
+        {"max_msg_size": 60},
+        [("S.a", b"x", {"Nats-Msg-Id": 1}),
+         *(("S.a", b"x" * 61, {name: 1}) for name in (
+            "Nats-Msg-Id", "Nats-Expected-Last-Sequence", "Nats-Expected-Stream", "Nats-Rollup", "Nats-TTL",
+            "Nats-Incr", "Nats-Batch-Id", "Nats-Expected-Last-Msg-Id"))],
+    ),
+    "header size before other headers": (
+        {}, [on("S.a", Nats_Msg_Id=1), on("S.a", Nats_Msg_Id=1, A="b" * 66000), on("S.a", Nats_Incr=1, A="b" * 66000)],
+    ),
+    "ttl last": (
+        {"allow_rollup_hdrs": True, "max_msgs": 1, "discard": "new"},
+        [on("S.a", Nats_Msg_Id=1),
+         *(("S.a", b"", {"Nats-TTL": "x", name: 1}) for name in (
+            "Nats-Msg-Id", "Nats-Expected-Last-Sequence", "Nats-Expected-Last-Subject-Sequence-Subject", "Nats-Rollup",
+            "Nats-Stream-Source", "Nats-Schedule", "Nats-Expected-Last-Msg-Id", "A"))],
+    ),
+    "ttl with a sign": (
+        {"allow_msg_ttl": True}, [on("S.a", Nats_TTL=t) for t in ("+100s", "+90m", "+1", "+", "++90s", "-90s", "1h+1s")]
+    ),
+    "increment of nonsense": ({}, [on("S.a", Nats_Incr=n) for n in ("x", "-1", "1.5", "", "1_0")]),
+    "schedule headers without schedules": (
+        {},
+        [*(on("S.a", Nats_Schedule_Time_Zone=z) for z in ("x", "", "UTC", "Europe/Berlin", "../x", "Local")),
+         *(on("S.a", Nats_Schedule_Next="purge", Nats_Scheduler=s) for s in ("", "S.a", "S.*", "S.b", "a..b")),
+         on("S.a", Nats_Scheduler="S.b"), on("S.a", Nats_Schedule_Next="x"), on("S.a", Nats_Schedule_Target="S.b"),
+         on("S.a", Nats_Scheduler="x", Nats_Stream_Source="x")],
+    ),
     "headers of 64 KiB": ({},
     [("S.a", b"x", {"A": "b" * 65518}), ("S.a", b"x", {"A": "b" * 65519}), ("S.a", b"x", {"A": "b" * 70000})]),
     "interest without interest": ({"retention": "interest"}, [A, on("S.a", Nats_Msg_Id=1), on("S.a", Nats_Msg_Id=1)]),

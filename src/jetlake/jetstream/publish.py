@@ -10,10 +10,11 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from jetlake.clock import SECOND_NS
+from jetlake.errors import BadSubject
 from jetlake.jetstream import errors
 from jetlake.jetstream.msg_ids import HEADERS_SIZE_MAX
 from jetlake.store.format import NEVER_NS
-from jetlake.subjects import decode_subject
+from jetlake.subjects import check_subject, decode_subject
 from jetlake.wire.headers import header_value, strip_status
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ _UNITS_NS = {
     "μs": 10**3,
     "ns": 1,
 }
+_INCREMENT = re.compile(rb"[+-]?[0-9]+")
 _HUGE = 2**64 - 1  # what a number that is none counts as
 _RESERVED = b"\r\nNats-"
 _EMPTY_BLOCK = b"NATS/1.0\r\n\r\n"
@@ -57,16 +59,17 @@ def check(stream: Stream, subject: bytes, headers: bytes, payload: bytes, now_ns
     if stream.config.sealed:
         raise errors.STREAM_SEALED()
     headers = _without_status(headers)
+    size = _check_size(stream, headers, payload)
     if _RESERVED not in headers:
-        check_sizes(stream, headers, payload)
+        stream.js.check_room(stream.config.storage, size)
         return Ready(headers, 0, b"", "")
     _check_counter(headers)
     _check_batch(headers)
     _check_expected_stream(stream, headers)
-    ttl = _value(headers, b"Nats-TTL")
-    ttl_ns = _check_ttl(stream, ttl)
+    ttl_ns = _check_ttl(stream, headers)
     _check_expected_seqs(stream, subject, headers)
-    _check_schedule(headers)
+    if b"Nats-Schedule" in headers:
+        _check_schedule(subject, headers)
     if _value(headers, b"Nats-Stream-Source") is not None:
         raise errors.MESSAGE_SOURCE_HDR_NOT_ALLOWED()
     msg_id = _value(headers, b"Nats-Msg-Id") or b""
@@ -74,25 +77,28 @@ def check(stream: Stream, subject: bytes, headers: bytes, payload: bytes, now_ns
         raise Duplicate(seq)
     _check_expected_msg_id(stream, headers)
     rollup = _check_rollup(stream, headers)
-    check_sizes(stream, headers, payload)
+    stream.js.check_room(stream.config.storage, size)
+    if ttl_ns is None:
+        raise errors.MESSAGE_TTL_INVALID()
     if ttl_ns:
         headers, ttl_ns = _raise_ttl(stream, headers, ttl_ns)
     return Ready(headers, ttl_ns, msg_id, rollup)
 
 
-def check_sizes(stream: Stream, headers: bytes, payload: bytes) -> None:
-    """A message may be too large for its stream, or the account full."""
+def _check_size(stream: Stream, headers: bytes, payload: bytes) -> int:
+    """The size of a message, which may be too large for its stream."""
     size = len(headers) + len(payload)
     if 0 <= stream.config.max_msg_size < size:
         raise errors.STREAM_MESSAGE_EXCEEDS_MAXIMUM()
     if len(headers) > HEADERS_SIZE_MAX:
         raise errors.STREAM_HEADER_EXCEEDS_MAXIMUM()
-    stream.js.check_room(stream.config.storage, size)
+    return size
 
 
 def _check_counter(headers: bytes) -> None:
-    if _value(headers, b"Nats-Incr") is not None:
-        raise errors.MESSAGE_INCR_DISABLED()
+    value = _value(headers, b"Nats-Incr")
+    if value is not None:
+        raise errors.MESSAGE_INCR_DISABLED() if _INCREMENT.fullmatch(value) else errors.MESSAGE_INCR_INVALID()
 
 
 def _check_batch(headers: bytes) -> None:
@@ -100,9 +106,34 @@ def _check_batch(headers: bytes) -> None:
         raise errors.ATOMIC_PUBLISH_DISABLED()
 
 
-def _check_schedule(headers: bytes) -> None:
-    if _value(headers, b"Nats-Schedule") is not None:
+def _check_schedule(subject: bytes, headers: bytes) -> None:
+    zone = header_value(headers, b"Nats-Schedule-Time-Zone")
+    if _value(headers, b"Nats-Schedule") is not None or (zone is not None and not _is_time_zone(zone)):
         raise errors.MESSAGE_SCHEDULES_DISABLED()
+    following, scheduler = _value(headers, b"Nats-Schedule-Next"), _value(headers, b"Nats-Scheduler")
+    if following is None and scheduler is None:
+        return
+    if following != b"purge" or scheduler in (None, subject) or not _is_subject(scheduler or b""):
+        raise errors.MESSAGE_SCHEDULES_SCHEDULER_INVALID()
+    raise errors.MESSAGE_SCHEDULES_DISABLED()
+
+
+def _is_subject(text: bytes) -> bool:
+    try:
+        check_subject(decode_subject(text))
+    except BadSubject:
+        return False
+    return True
+
+
+def _is_time_zone(name: bytes) -> bool:
+    from zoneinfo import ZoneInfo  # hardly any server needs it, and all wait for what is imported
+
+    try:
+        ZoneInfo(name.decode("utf-8", "replace"))
+    except (KeyError, ValueError, OSError):
+        return name == b"Local"
+    return True
 
 
 def _check_expected_stream(stream: Stream, headers: bytes) -> None:
@@ -145,14 +176,13 @@ def _check_rollup(stream: Stream, headers: bytes) -> str:
     return rollup
 
 
-def _check_ttl(stream: Stream, value: bytes | None) -> int:
-    """How long a message wants to stay; 0 when it does not say."""
+def _check_ttl(stream: Stream, headers: bytes) -> int | None:
+    """How long a message wants to stay; 0 when it does not say, None when it is not said well."""
+    value = _value(headers, b"Nats-TTL")
     if value is None:
         return 0
     ttl_ns = parse_ttl(value.decode("utf-8", "replace"))
-    if ttl_ns is None:
-        raise errors.MESSAGE_TTL_INVALID()
-    if not stream.config.allow_msg_ttl:
+    if ttl_ns is not None and not stream.config.allow_msg_ttl:
         raise errors.MESSAGE_TTL_DISABLED()
     return ttl_ns
 
@@ -189,7 +219,7 @@ def parse_ttl(text: str) -> int | None:
 
 def parse_duration(text: str) -> int | None:
     """Go's duration, 1h30m or 2.5s, in nanoseconds; None when it is not one, or negative."""
-    total, at = 0, 0
+    total, at, text = 0, 0, text.removeprefix("+")
     while at < len(text):
         part = _DURATION.match(text, at)
         if part is None or part[1] in ("", "."):
