@@ -78,6 +78,29 @@ def test_an_account_tells_how_many_connections_it_has(server: Server) -> None:
     assert {"acc", "name", "leafnodes", "total_conns", "num_subscriptions", "sent", "received"} <= event.keys()
 
 
+def names(msg: Msg) -> set[str]:
+    return {stat["name"] for stat in msg.json["data"]["account_statz"]}
+
+
+def test_the_numbers_of_accounts_are_asked_for(server: Server) -> None:
+    with listen(server) as system:
+        ping, one = "$SYS.REQ.ACCOUNT.PING.STATZ", "$SYS.REQ.ACCOUNT.A.STATZ"
+        assert names(system.request(ping)) == {"SYS"}
+        assert names(system.request(one, b'{"include_unused": true}')) == {"A"}
+        with login(server):
+            assert names(system.request(ping)) == {"SYS", "A"} and names(system.request(one)) == {"A"}
+            assert names(system.request(ping, b'{"accounts": ["A", "none"]}')) == {"A"}
+            told = check_event(system.request("$SYS.REQ.ACCOUNT.A.CONNS"), "account_connections")
+            assert (told["acc"], told["conns"]) == ("A", 1)
+
+
+@pytest.mark.parametrize("subject", ["A.STATZ", "A.CONNS", "none.STATZ", "none.CONNS"])
+def test_an_account_without_connections_is_not_spoken_of(server: Server, subject: str) -> None:
+    with listen(server, "answer") as system:
+        system.publish(f"$SYS.REQ.ACCOUNT.{subject}", reply="answer")
+        assert system.request("$SYS.REQ.SERVER.PING").json["statsz"] and system.ask() == []
+
+
 def test_who_cannot_log_in_is_told(server: Server) -> None:
     with listen(server, "$SYS.SERVER.*.CLIENT.AUTH.ERR", "$SYS.ACCOUNT.*.DISCONNECT") as system:
         server_id = system.info["server_id"]

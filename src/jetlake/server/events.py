@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from jetlake.broker.account import Account
 from jetlake.broker.client import Client
 from jetlake.clock import SECOND_NS
 from jetlake.jetstream.advisories import client_info, new_id
@@ -76,7 +77,11 @@ class Events:
     def _tell_count(self, client: Client) -> None:
         name = client.account.name
         for subject in (f"$SYS.SERVER.ACCOUNT.{name}.CONNS", f"$SYS.ACCOUNT.{name}.SERVER.CONNS"):
-            self._tell(subject, lambda: self._event("account_connections", **account_stat(client.account)))
+            self._tell(subject, lambda: self.account_connections(client.account))
+
+    def account_connections(self, account: Account) -> dict[str, Any]:
+        """How many connections an account has now, and what they send."""
+        return self._event("account_connections", **account_stat(account))
 
     def _departure(self, client: Client) -> dict[str, Any]:
         stop = {"stop": format_time(client.stop_ns), "rtt": client.rtt_ns}

@@ -92,8 +92,21 @@ class SystemServices:
 
     def _account_page(self, msg: Msg) -> None:
         """A question about any account, which only the system account may ask."""
+        from jetlake.server.observe.accountz import some_accstatz
+
         name, _, page = decode_subject(msg.subject[len(_ACCOUNT) :]).rpartition(".")
-        self._about_account(msg, name, page)
+        if page == "CONNS":
+            self._account_connections(msg, name)
+        elif (name, page) == ("PING", "STATZ"):
+            self._answer(msg, lambda query: some_accstatz(self._server, query))
+        else:
+            self._about_account(msg, name, page)
+
+    def _account_connections(self, msg: Msg, name: str) -> None:
+        """How many connections an account has; silence means none."""
+        account = self._server.broker.accounts.get(name)
+        if account is not None and account.clients:
+            self._send(msg, self._server.events.account_connections(account))
 
     def _own_account_page(self, msg: Msg) -> None:
         if msg.client is not None:
@@ -117,7 +130,9 @@ class SystemServices:
         if not msg.reply:
             return
         try:
-            self._reply(msg, {field: function(_read(msg.payload))})
+            answer = function(_read(msg.payload))
+            if answer is not None:
+                self._reply(msg, {field: answer})
         except msgspec.DecodeError as error:
             self._reply(msg, {"error": {"code": 400, "description": str(error)}})
         except BadQuery as error:

@@ -54,19 +54,22 @@ def one_account(server: Server, query: Query) -> dict[str, Any]:
     return detail
 
 
-def one_account_statz(server: Server, query: Query) -> dict[str, Any]:
-    """What one account sends and receives. Raises BadQuery."""
-    name = query.text("acc")
-    if name not in server.broker.accounts:
-        raise BadQuery(f"Account {name} does not exist")
-    stat = account_stat(server.broker.accounts[name])
-    return {"server_id": server.server_id, "now": format_time(server.clock()), "account_statz": [stat]}
+def one_account_statz(server: Server, query: Query) -> dict[str, Any] | None:
+    """What one account sends and receives; None when there is nothing to say."""
+    return some_accstatz(server, query.replace(accounts=[query.text("acc")]))
+
+
+def some_accstatz(server: Server, query: Query) -> dict[str, Any] | None:
+    """What accounts send and receive; None when there is nothing to say."""
+    page = accstatz(server, query)
+    return page if page["account_statz"] or query.flag("unused") else None
 
 
 def accstatz(server: Server, query: Query) -> dict[str, Any]:
-    """What accounts send and receive: those with connections, or with `unused` all."""
-    has_unused = query.flag("unused")
-    shown = [account for account in server.broker.accounts.values() if account.clients or has_unused]
+    """What accounts send and receive, all or those of a list: those with connections, or with `unused` all."""
+    has_unused, accounts = query.flag("unused"), server.broker.accounts
+    asked = [accounts[name] for name in query.texts("accounts") or accounts if name in accounts]
+    shown = [account for account in asked if account.clients or has_unused]
     return {
         "server_id": server.server_id,
         "now": format_time(server.clock()),

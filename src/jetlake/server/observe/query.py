@@ -33,6 +33,11 @@ class Query:
         value = self._values.get(name, "")
         return value if isinstance(value, str) else str(value)
 
+    def texts(self, name: str) -> list[str]:
+        """A list of texts, which only a JSON request can have."""
+        value = self._values.get(name)
+        return [str(item) for item in value] if isinstance(value, list) else []
+
     def flag(self, name: str) -> bool:
         value = self._values.get(name)
         if value is None or value == "":
