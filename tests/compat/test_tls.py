@@ -115,6 +115,23 @@ def test_client_certificates(start: Start, certificates: Certificates) -> None:
     assert not works(server, certificates.context("other"))
 
 
+def alert(server: Server, context: ssl.SSLContext) -> str:
+    """What a refused client is told."""
+    with pytest.raises(ssl.SSLError) as caught, Peer(server, None, tls=context) as peer:
+        peer.rest()
+    return caught.value.reason
+
+
+def test_a_handshake_that_fails_ends_with_an_alert(start: Start, certificates: Certificates) -> None:
+    server = start(certificates.block(f'ca_file: "{certificates.path("ca", "crt")}"\nverify: true'))
+    assert alert(server, certificates.context()) == "TLSV13_ALERT_CERTIFICATE_REQUIRED"
+    assert alert(server, certificates.context("other")) == "TLSV1_ALERT_UNKNOWN_CA"
+    server = start(certificates.block('min_version: "1.3"'))
+    old = certificates.context()
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    assert alert(server, old) == "TLSV1_ALERT_PROTOCOL_VERSION"
+
+
 def test_handshake_first(start: Start, certificates: Certificates) -> None:
     server = start(certificates.block("handshake_first: true"))
     assert works(server, certificates.context(), tls_first=True)

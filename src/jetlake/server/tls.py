@@ -4,6 +4,9 @@ NATS sends INFO in clear and then expects the client's TLS handshake, so the usu
 Here a socket is accepted plain, greeted, and looked at: the first byte of a handshake is 0x16. With `handshake_first`
 nothing is said in clear; with a fallback, only to those who stay silent for so long. Who sends plain bytes where TLS is
 required is hung up on without a word, as nats-server does; a peer that takes longer than the timeout is, too.
+
+A handshake that fails ends with an alert for the peer. The loop drops it with the rest of the connection, so it is kept
+by the error, and sent through a second descriptor of the socket.
 """
 
 from __future__ import annotations
@@ -11,7 +14,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from jetlake.config import TlsOptions
 from jetlake.errors import JetLakeError
@@ -34,9 +38,39 @@ class HandshakeFailed(Exception):
     """A peer that did not become a client."""
 
 
+class HandshakeRefused(ssl.SSLError):
+    """A handshake that was ended here, and the alert that says why."""
+
+    alert = b""
+
+
+class _Session(ssl.SSLObject):
+    outgoing: ssl.MemoryBIO
+
+    def do_handshake(self) -> None:
+        try:
+            super().do_handshake()
+        except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            raise
+        except ssl.SSLError as error:
+            refused = HandshakeRefused(*error.args)
+            refused.alert = self.outgoing.read()
+            raise refused from error
+
+
+class _Context(ssl.SSLContext):
+    sslobject_class = _Session
+
+    def wrap_bio(self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *args: Any, **options: Any) -> ssl.SSLObject:
+        session = super().wrap_bio(incoming, outgoing, *args, **options)
+        assert isinstance(session, _Session)
+        session.outgoing = outgoing
+        return session
+
+
 def make_context(options: TlsOptions) -> ssl.SSLContext:
     """What a listener needs to speak TLS. Raises BadCertificate."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = _Context(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[options.min_version]
     try:
         context.load_cert_chain(options.cert_file, options.key_file or None)
@@ -93,14 +127,28 @@ async def _greet(server: Server, connection: ClientConnection, sock: socket.sock
         if is_first or not server.options.allow_non_tls:
             raise TimeoutError
     if is_tls:
-        await loop.connect_accepted_socket(
-            lambda: connection, sock, ssl=context, ssl_handshake_timeout=options.timeout_s
-        )
+        await _shake_hands(loop, connection, sock, context, options.timeout_s)
         connection.is_tls_first = is_first
     elif server.options.allow_non_tls and not is_first:
         await loop.connect_accepted_socket(lambda: connection, sock)
     else:
         raise HandshakeFailed("first record does not look like a TLS handshake")
+
+
+async def _shake_hands(
+    loop: asyncio.AbstractEventLoop,
+    connection: ClientConnection,
+    sock: socket.socket,
+    context: ssl.SSLContext,
+    timeout_s: float,
+) -> None:
+    with sock.dup() as second:
+        try:
+            await loop.connect_accepted_socket(lambda: connection, sock, ssl=context, ssl_handshake_timeout=timeout_s)
+        except HandshakeRefused as error:
+            with suppress(OSError):
+                second.send(error.alert)
+            raise
 
 
 async def _is_readable(loop: asyncio.AbstractEventLoop, sock: socket.socket, timeout_s: float) -> bool:
