@@ -274,6 +274,10 @@ def test_a_key_without_effect_is_accepted_with_a_warning() -> None:
     assert options.warnings == ("f.conf:1:1: 'prof_port' is not supported yet and has no effect",)
 
 
+def test_what_is_not_supported_may_be_turned_off() -> None:
+    assert load_text("ocsp: false\nproxies {}\nwrite_timeout: close", "f.conf", {}).warnings == ()
+
+
 def test_an_empty_file_is_worth_a_warning() -> None:
     assert load_text("", "f.conf", {}).warnings == ("f.conf: the configuration is empty",)
 
@@ -328,6 +332,10 @@ def test_parts_of_blocks_are_refused_by_name() -> None:
         ("system_account: x", "f.conf:1:1: system_account 'x' is not in accounts"),
         ("accounts { $G {} }", "f.conf:1:15: the account name '$G' is reserved"),
         ("authorization { users: [{pass: x}] }", "f.conf:1:25: a user needs a name ('user') or an 'nkey'"),
+        ("accounts [A, A]", "f.conf:1:14: the account 'A' is defined twice"),
+        ("write_timeout: x", "f.conf:1:16: write_timeout: expected 'default', 'close' or 'retry', found 'x'"),
+        ("ocsp: true", "f.conf:1:7: ocsp: is not supported yet"),
+        ("proxies { trusted: [] }", "f.conf:1:9: proxies: is not supported yet"),
         ("authorization { users: [{user: a}, {user: a}] }", "f.conf:1:1: the user 'a' is defined twice"),
         (
             "authorization { token: x, user: y }",
@@ -335,7 +343,7 @@ def test_parts_of_blocks_are_refused_by_name() -> None:
         ),
         (
             "authorization { token: x, users: [{user: a}] }",
-            "f.conf:1:1: a token for all cannot stand beside users or accounts",
+            "f.conf:1:15: authorization: an array of users cannot stand beside a token or a single user",
         ),
         (
             "authorization { users: [{nkey: UABC}] }",

@@ -197,6 +197,8 @@ AUTHORIZATION = Section(
 
 def authorization(value: Value, warnings: list[str]) -> Authorization:
     fields = AUTHORIZATION.read(value, warnings)
+    if "users" in fields and (fields.get("token") or fields.get("username")):
+        raise value.error("an array of users cannot stand beside a token or a single user")
     fields["users"] = _with_default_permissions(fields.get("users", ()), fields.pop("default_permissions", None))
     auth = Authorization(**fields)
     if auth.token and (auth.username or auth.password):
@@ -255,7 +257,11 @@ ACCOUNT = Section(
 def accounts(value: Value, warnings: list[str]) -> dict[str, Account]:
     """A map of accounts, or an array of the names of empty ones."""
     if isinstance(value.data, list):
-        entries = {string(item, warnings): Value({}, item.where) for item in value.data}
+        entries = {}
+        for item in value.data:
+            if (name := string(item, warnings)) in entries:
+                raise item.error(f"the account {name!r} is defined twice")
+            entries[name] = Value({}, item.where)
     else:
         entries = as_map(value, "a map of accounts or an array of their names")
     return {

@@ -324,6 +324,23 @@ def _trace_too(field: str) -> Reader:
     return lambda value, warnings: {field: boolean(value, warnings), "trace": boolean(value, warnings)}
 
 
+def _write_timeout(value: Value, warnings: list[str]) -> dict[str, Any]:
+    """What becomes of a client that takes nothing: here it is closed, which is the default."""
+    policy = string(value, warnings)
+    if policy not in ("default", "close", "retry"):
+        raise value.error(f"expected 'default', 'close' or 'retry', found {policy!r}")
+    if policy == "retry":
+        warnings.append(warning(value, "'retry' is not supported yet: such a client is closed"))
+    return {}
+
+
+def _off(value: Value, warnings: list[str]) -> dict[str, Any]:
+    """What is not supported, but may be turned off."""
+    if value.data not in (False, {}):
+        raise value.error("is not supported yet")
+    return {}
+
+
 SERVER = Section(
     "",
     keys(
@@ -373,15 +390,18 @@ SERVER = Section(
         "http": (MERGE, _listen("http_host", "http_port")),
         "trace_verbose": (MERGE, _trace_too("trace_verbose")),
         "trace_headers": (MERGE, lambda value, warnings: {"trace": boolean(value, warnings)}),
+        "write_timeout": (MERGE, _write_timeout),
+        "ocsp": (MERGE, _off),
+        "proxies": (MERGE, _off),
     },
     refused=names(
         "cluster gateway mqtt operator operators root roots root_operator root_operators resolver "
         "account_resolver accounts_resolver resolver_tls resolver_preload resolver_pinned_accounts trusted "
-        "trusted_keys default_sentinel mappings maps https https_port ocsp ocsp_cache proxies proxy_protocol "
+        "trusted_keys default_sentinel mappings maps https https_port ocsp_cache proxy_protocol "
         "syslog remote_syslog"
     ),
     ignored=names(
-        "client_advertise disable_sublist_cache no_sublist_cache prof_port prof_block_rate write_timeout "
+        "client_advertise disable_sublist_cache no_sublist_cache prof_port prof_block_rate "
         "connect_error_reports reconnect_error_reports feature_flags default_js_domain no_fast_producer_stall "
         "max_closed_clients"
     ),

@@ -34,6 +34,8 @@ def main(argv: Sequence[str], environ: dict[str, str]) -> int:
                 print(usage.TEXT)
             case Action.TEST:
                 _check(options)
+                for warning in options.warnings:
+                    print(warning, file=sys.stderr)
                 place = f"{options.config_file} is valid {config_digest(options)}"
                 print(f"nats-server: configuration file {place}", file=sys.stderr)
             case Action.SIGNAL:
