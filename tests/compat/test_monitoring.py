@@ -69,7 +69,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     "path",
     ["/varz", "/connz", "/connz?subs=1", "/connz?subs=detail", "/connz?auth=1", "/subsz", "/subsz?subs=1", "/jsz",
      "/jsz?streams=1",
-     "/jsz?accounts=1", "/jsz?streams=1&config=1", "/healthz"],
+     "/jsz?accounts=1", "/jsz?streams=1&config=1", "/jsz?raft=1", "/healthz"],
 )  # fmt: skip
 def test_pages_have_the_same_shape(watched: Pair, path: str) -> None:
     assert missing(*(without(shape(server.get(path)), ELSEWHERE) for server in watched)) == []
@@ -113,6 +113,7 @@ def test_connz_pages_and_sorts(start: Start) -> None:
         assert first["connections"][0]["cid"] == two.info["client_id"]
         assert (first["num_connections"], first["total"], first["limit"]) == (1, 3, 1)
         assert len(server.get("/connz?offset=2")["connections"]) == 1
+        assert server.get("/connz?mqtt_client=x")["connections"] == []
         with pytest.raises(HTTPError) as refused:
             server.get("/connz?sort=colour")
         assert refused.value.code == 400

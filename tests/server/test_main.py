@@ -84,6 +84,13 @@ def test_a_configuration_is_tested_without_being_run(tmp_path: Path, capsys: pyt
     assert f"configuration file {path} is valid (sha256:" in capsys.readouterr().err
 
 
+def test_the_test_of_a_configuration_shows_its_warnings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "good.conf"
+    path.write_text("ping_interval: 5\n")
+    assert main(["-c", str(path), "-t"], {}) == 0
+    assert 'good.conf:1:1: should be a duration: "5s"' in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [

@@ -122,6 +122,10 @@ class Authenticator:
         """True when INFO has to carry a nonce to sign."""
         return bool(self._nkeys)
 
+    def has_user(self, name: str) -> bool:
+        """True when there is a user of this name, or with this nkey."""
+        return any(user.name == name for user in self._options.users)
+
     def is_slow(self, credentials: Credentials) -> bool:
         """True when `check` will compute a bcrypt hash."""
         if self._users and credentials.user:

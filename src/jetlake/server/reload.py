@@ -2,7 +2,8 @@
 
 Everything that can go wrong is tried before the first thing changes: the file, certificates, permissions, the log file,
 and whether what changed can change at all. Then the new options count, and clients are looked at again: who may not be
-here any more is refused, who may do less loses the subscriptions that it may not have.
+here any more is refused (or hung up on, when the user is gone), who may do less loses the subscriptions that it may not
+have.
 """
 
 from __future__ import annotations
@@ -178,11 +179,13 @@ async def _recheck_client(server: Server, client: Client) -> None:
         user = authenticator.check(credentials, client.nonce)
     if client.is_closed:
         return
-    if user is None:
+    name = client.user_name
+    is_gone = user is None and name and not authenticator.has_user(name)
+    if is_gone or (user is not None and user.account.name != client.account.name):
+        client.close("Client Closed")  # without a word, as in nats-server; it comes back into the right account
+    elif user is None:
         server.broker.login_failed(client)
         client.refuse(AUTHORIZATION_VIOLATION)
-    elif user.account.name != client.account.name:
-        client.close("Client Closed")  # it comes back into the right account
     else:
         client.set_user(user)
         client.recheck_subscriptions()

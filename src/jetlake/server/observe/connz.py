@@ -54,6 +54,8 @@ def connz(server: Server, query: Query) -> dict[str, Any]:
         clients, limit = [client for client in clients if client.cid == cid], 1
     if user := query.text("user"):
         clients = [client for client in clients if client.user_name == user]
+    if query.text("mqtt_client"):
+        clients = []  # none speaks MQTT
     key, is_descending = _order(query)
     clients.sort(key=key, reverse=is_descending)
     shown = clients[query.offset : query.offset + limit]

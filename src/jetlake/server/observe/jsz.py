@@ -34,13 +34,16 @@ def jsz(server: Server, query: Query) -> dict[str, Any]:
             **_totals([]),
             "total": 0,
         }
+    totals = _totals([stream for account in jetstream.accounts.values() for stream in account.streams.values()])
     page = {
         **server_stats(jetstream),
         **identity,
         "config": jetstream_config(jetstream, server.options.jetstream),
         "limits": jetstream_limits(server.options.jetstream),
-        **_totals([stream for account in jetstream.accounts.values() for stream in account.streams.values()]),
+        **totals,
     }
+    if query.flag("raft"):  # one server leads all that it has
+        page |= {f"{what}_leader": totals[what] for what in ("streams", "consumers") if totals[what]}
     if accounts := _wanted(jetstream, query):
         page["account_details"] = [account_detail(account, query) for account in accounts]
     return {**page, "total": len(jetstream.accounts)}
