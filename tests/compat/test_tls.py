@@ -132,6 +132,16 @@ def test_a_handshake_that_fails_ends_with_an_alert(start: Start, certificates: C
     assert alert(server, old) == "TLSV1_ALERT_PROTOCOL_VERSION"
 
 
+@pytest.mark.parametrize("suites", ["TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384", "TLS_AES_128_GCM_SHA256"])
+def test_cipher_suites(start: Start, certificates: Certificates, suites: str) -> None:
+    server = start(certificates.block(f"cipher_suites: [{suites}]"))
+    new, old, other = (certificates.context() for _ in range(3))
+    old.maximum_version = other.maximum_version = ssl.TLSVersion.TLSv1_2
+    other.set_ciphers("ECDHE-ECDSA-AES128-GCM-SHA256")
+    assert works(server, new) and not works(server, other)
+    assert works(server, old) == ("ECDHE" in suites)
+
+
 def test_handshake_first(start: Start, certificates: Certificates) -> None:
     server = start(certificates.block("handshake_first: true"))
     assert works(server, certificates.context(), tls_first=True)

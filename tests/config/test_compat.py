@@ -139,6 +139,8 @@ INVALID = {
     "user and no users": "authorization { user: a, password: b, users: [] }",
     "account twice": "accounts [A, A]",
     "unknown write timeout": "write_timeout: x",
+    "unknown cipher suite": "tls { cipher_suites: [X] }",
+    "no cipher suite": "tls { cipher_suites: [] }",
     "user twice": "authorization { users: [{user: a}, {user: a}] }",
     "bad nkey": "authorization { users: [{nkey: UABC}] }",
     "short lame duck": "lame_duck_duration: '1s'",

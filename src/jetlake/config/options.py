@@ -136,6 +136,7 @@ class TlsOptions(Struct, frozen=True, kw_only=True):
     verify: bool = False
     timeout_s: float = 2.0
     min_version: str = "1.2"  # or "1.3"
+    ciphers: tuple[str, ...] | None = None  # of TLS 1.2, by OpenSSL's names; None: all that are safe
     handshake_first: bool = False
     handshake_first_fallback_s: float | None = None  # wait so long for TLS first, then send INFO in clear
 

@@ -28,6 +28,7 @@ from jetlake.config.read import (
     SECOND_NS,
     Reader,
     Section,
+    as_list,
     as_map,
     boolean,
     duration_ns,
@@ -221,6 +222,31 @@ def _tls_version(value: Value, warnings: list[str]) -> str:
     return version
 
 
+_TLS13_SUITES = frozenset({"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"})
+_TLS12_SUITES = {
+    f"TLS_ECDHE_{key}_WITH_{name}": f"ECDHE-{key}-{openssl_name}"
+    for key in ("ECDSA", "RSA")
+    for name, openssl_name in {
+        "AES_128_GCM_SHA256": "AES128-GCM-SHA256",
+        "AES_256_GCM_SHA384": "AES256-GCM-SHA384",
+        "CHACHA20_POLY1305_SHA256": "CHACHA20-POLY1305",
+        "AES_128_CBC_SHA": "AES128-SHA",
+        "AES_256_CBC_SHA": "AES256-SHA",
+    }.items()
+}
+
+
+def _ciphers(value: Value, warnings: list[str]) -> tuple[str, ...]:
+    """The suites of TLS 1.2 among those named; as in Go, those of TLS 1.3 are always there."""
+    suites = [(string(item, warnings), item) for item in as_list(value, "an array of cipher suites")]
+    if not suites:
+        raise value.error("expected at least one cipher suite")
+    for name, item in suites:
+        if name not in _TLS12_SUITES and name not in _TLS13_SUITES:
+            raise item.error(f"unknown cipher suite {name!r}")
+    return tuple(_TLS12_SUITES[name] for name, _ in suites if name in _TLS12_SUITES)
+
+
 TLS = Section(
     "tls",
     keys(
@@ -230,10 +256,11 @@ TLS = Section(
         verify=("", boolean),
         timeout_s=("timeout", positive_or(2.0, timeout_s)),
         min_version=("", _tls_version),
+        ciphers=("cipher_suites", _ciphers),
     )
     | dict.fromkeys(("handshake_first", "first", "immediate"), (MERGE, _handshake_first)),
     refused=names(
-        "insecure verify_and_map verify_cert_and_check_known_urls allow_insecure_cipher_suites cipher_suites "
+        "insecure verify_and_map verify_cert_and_check_known_urls allow_insecure_cipher_suites "
         "curve_preferences connection_rate_limit pinned_certs cert_store cert_match_by cert_match "
         "ca_certs_match cert_match_skip_invalid ocsp_peer certs certificates"
     ),

@@ -72,6 +72,10 @@ def make_context(options: TlsOptions) -> ssl.SSLContext:
     """What a listener needs to speak TLS. Raises BadCertificate."""
     context = _Context(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[options.min_version]
+    if options.ciphers:
+        context.set_ciphers(":".join(options.ciphers))
+    elif options.ciphers is not None:  # only such as TLS 1.3 has
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
     try:
         context.load_cert_chain(options.cert_file, options.key_file or None)
     except OSError as error:  # ssl.SSLError is one
