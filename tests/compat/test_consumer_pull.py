@@ -347,6 +347,18 @@ def test_limits_that_take_what_is_pending_make_room(pair: Pair, name: str, limit
     same(pair, name, steps)
 
 
+def test_lower_limits_that_take_what_is_pending_make_room(pair: Pair, name: str) -> None:
+    def steps(script: ConsumerScript) -> None:
+        fill(script, 6)
+        script.consumer(max_ack_pending=2)
+        script.next({"batch": 20, "expires": 20_000 * MS})
+        script.script.update(max_msgs=3)
+        script.hear_payloads()
+        script.info()
+
+    same(pair, name, steps)
+
+
 @pytest.mark.parametrize(
     "delay",
     [b'{"delay":8000000000000000000}', b'{"delay":-9000000000000000000}', b"2562047h", b"99999999999h", b"0s"],

@@ -506,10 +506,13 @@ class Stream:
 
     def update(self, config: StreamConfig) -> None:
         """Take another configuration. The account has checked it and keeps it."""
-        had_interest = self.interest is not None
+        had_interest, count = self.interest is not None, self.store.fast_state().msgs
         self.config = config
         self.store.update(limits(config))
         self._use(config)
+        if self.store.fast_state().msgs < count:
+            for consumer in list(self.consumers.values()):
+                consumer.purged()
         if self.interest is not None and not had_interest:
             self.interest.begin()
         self.account.remove_capture(self)

@@ -163,7 +163,7 @@ async def _recheck(server: Server) -> None:
     """See who may still be here, and what they may do."""
     broker = server.broker
     for client in list(broker.clients.values()):
-        if not client.is_checking:
+        if client.is_connected or client.subs:
             await _recheck_client(server, client)
     for name, configured in server.options.accounts.items():
         for client in _excess(list(broker.account(name).clients.values()), configured.max_connections):
