@@ -1,6 +1,6 @@
 """The examples run as they are, twice in a row, and what they print is what they claim to show.
 
-Those with Spark run in this process, so that one session serves them all. `tests/spark/test_declarative.py` runs the
+Those with Spark run in this process, so that one session serves them all. `tests/spark/test_connect.py` runs the
 declarative pipeline.
 """
 

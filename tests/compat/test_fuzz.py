@@ -132,9 +132,17 @@ class Talk:
 
     def outcome(self) -> tuple[list[bytes], bool]:
         """What was said, but for what differs from run to run on nats-server itself, and whether it is still open."""
-        # nats-server complains of a subject before it has the payload, which may not come, and once more, behind other
-        # frames or not, when a read ends within the message; JetLake once it has the whole message.
-        found = [frame for frame in frames(self.said) if not frame.startswith((b"INFO ", b"PING", COMPLAINT))]
+        found: list[bytes] = []
+        for frame in frames(self.said):
+            if frame.startswith((b"MSG ", b"HMSG ")) and not frame.split()[1].startswith(self.case.prefix):
+                continue  # a changed byte made it listen to what others say, sooner or later
+            # When a read ends within a message, nats-server looks at its subject, and complains, once more.
+            if not frame.startswith((b"INFO ", b"PING")) and not (frame == COMPLAINT and found[-1:] == [COMPLAINT]):
+                found.append(frame)
+        # It complains of a subject before it has the payload; JetLake waits for the whole message, which may not come.
+        is_last_word = found[-1:] == [COMPLAINT]
+        if is_last_word or (found[-2:-1] == [COMPLAINT] and found[-1].startswith(b"-ERR ")):
+            del found[-1 if is_last_word else -2]
         return sorted_deliveries(found), self.is_open
 
 

@@ -8,6 +8,7 @@ messages are appended under its lock, with the ledger (`ledger.py`) around it; n
 from __future__ import annotations
 
 import os
+import time
 import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -42,6 +43,7 @@ from jetlake.store.record import decode
 from jetlake.subjects import decode_subject
 
 _SUBJECTS_MAX = 64
+_CLEAR_ATTEMPTS, _CLEAR_PAUSE_S = 10, 0.1
 
 
 class Staged(WriterCommitMessage):
@@ -109,8 +111,13 @@ class StoreWriter:
 
     def _clear(self, writer: str) -> None:
         """Remove what a writer has staged, also in runs that were killed."""
-        with suppress(OSError):  # a task that nobody waits for may still be writing: the next batch tries again
-            OS_FILES.remove_tree(self._target.draft(writer))
+        draft = self._target.draft(writer)
+        for _ in range(_CLEAR_ATTEMPTS):  # tasks that nobody waits for may still be writing, for a moment
+            with suppress(OSError):
+                OS_FILES.remove_tree(draft)
+            if not OS_FILES.exists(draft):
+                break
+            time.sleep(_CLEAR_PAUSE_S)
 
     def _lock(self, stack: ExitStack) -> None:
         """Keep out a server, and whoever has a store open that is about to go."""
