@@ -86,6 +86,19 @@ VALID = {
         system_account: SYS
         """,
     "account names": "accounts: [A, B]",
+    "exports and imports": """
+        accounts {
+          A { exports: [
+                {stream: "ev.>"}, {stream: private, accounts: [B]}, {service: "svc.*.*"}
+                {service: many, response_type: stream, response_threshold: "1s"}, {service: parts, response: Chunked}
+                {service: "own.*", account_token_position: 2} ] }
+          B { imports: [
+                {stream: {account: A, subject: "ev.x.*"}, prefix: a}, {stream: {account: A, subject: private}, to: mine}
+                {service: {account: A, subject: "svc.*.*"}, to: "s.$2.{{wildcard(1)}}"}
+                {service: {account: A, subject: many}, share: true}, {service: {account: A, subject: parts}, to: "p.*"}
+                {service: {account: A, subject: own.B}} ] }
+        }
+        """,
     "limits": "max_subscriptions: 5\nmax_control_line: 2048\nping_max: 3\nmax_sub_tokens: 10",
     "files": "pid_file: /tmp/a.pid\nlog_file: '/tmp/a.log'\nports_file_dir: \"/tmp\"",
 }
@@ -112,6 +125,32 @@ VALUES = [
 ]
 
 INVALID = {
+    "import of an unknown account": "accounts { A { imports: [{stream: {account: X, subject: a}}] } }",
+    "import of what is not exported": "accounts { A {}, B { imports: [{service: {account: A, subject: a}}] } }",
+    "import of more than is exported": """accounts { A { exports: [{stream: a.b}] }
+        B { imports: [{stream: {account: A, subject: "a.*"}}] } }""",
+    "import of what others may have": """accounts { A { exports: [{stream: a, accounts: [C]}] }, C {}
+        B { imports: [{stream: {account: A, subject: a}}] } }""",
+    "import of another account's own": """accounts { A { exports: [{service: "a.*", account_token_position: 2}] }
+        B { imports: [{service: {account: A, subject: a.C}}] } }""",
+    "export to an unknown account": "accounts { A { exports: [{stream: a, accounts: [X]}] } }",
+    "export of both kinds": "accounts { A { exports: [{stream: a, service: b}] } }",
+    "response type of a stream": "accounts { A { exports: [{stream: a, response_type: stream}] } }",
+    "wrong response type": "accounts { A { exports: [{service: a, response_type: many}] } }",
+    "threshold without a unit": "accounts { A { exports: [{service: a, threshold: 5}] } }",
+    "token position without a wildcard": "accounts { A { exports: [{service: a.x, account_token_position: 2}] } }",
+    "exports are no array": "accounts { A { exports: {stream: a} } }",
+    "unknown key in an export": "accounts { A { exports: [{stream: a, account: B}] } }",
+    "import without a subject": "accounts { A { exports: [{stream: a}] }, B { imports: [{stream: {account: A}}] } }",
+    "import twice": """accounts { A { exports: [{service: a}, {service: b}] }
+        B { imports: [{service: {account: A, subject: a}, to: x}, {service: {account: A, subject: b}, to: x}] } }""",
+    "import forms a cycle": """accounts {
+        A { exports: [{service: a}], imports: [{service: {account: B, subject: a}}] }
+        B { exports: [{service: a}], imports: [{service: {account: A, subject: a}}] } }""",
+    "import loses a token": """accounts { A { exports: [{stream: "a.*"}] }
+        B { imports: [{stream: {account: A, subject: "a.*"}, to: b}] } }""",
+    "import with a function": """accounts { A { exports: [{stream: "a.*"}] }
+        B { imports: [{stream: {account: A, subject: "a.*"}, to: "b.{{partition(3,1)}}"}] } }""",
     "unknown key": "prot: 4222",
     "unknown key in a block": "jetstream { stor: x }",
     "unused variable": "X: 1\nport: 4222",
@@ -232,7 +271,8 @@ def test_both_refuse_an_invalid_file(name: str, tmp_path: Path) -> None:
     "text",
     [
         "cluster { name: c, listen: 127.0.0.1:-1 }",  # not supported yet
-        "accounts { A { exports: [{service: a}] } }",  # not supported yet
+        "accounts { A { exports: [{service: a, latency: b}] } }",  # not supported yet
+        "accounts { A { exports: [{accounts: []}] } }",  # nats-server exports nothing then
         "no_auth_user: x",  # nats-server refuses it when it starts
         "max_pending: 1000",  # nats-server refuses it when it starts
         "port: 4222\n}",  # a stray brace

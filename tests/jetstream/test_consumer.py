@@ -504,7 +504,7 @@ def test_where_a_consumer_starts(world: World, config: dict[str, Any], expected:
 
 
 def test_a_start_by_time(world: World) -> None:
-    from jetlake.jetstream.go_time import format_time
+    from jetlake.wire.go_time import format_time
 
     world.publish(b"1")
     world.wait(10)
@@ -696,7 +696,7 @@ def test_an_update_of_a_consumer_that_rests_is_told(world: World) -> None:
 
 
 def test_a_pause_holds_messages_until_its_time(world: World) -> None:
-    from jetlake.jetstream.go_time import format_time
+    from jetlake.wire.go_time import format_time
 
     world.peer.sub("$JS.EVENT.ADVISORY.CONSUMER.PAUSE.>", "9")
     world.create()

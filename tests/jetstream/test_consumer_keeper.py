@@ -125,7 +125,7 @@ def test_consumers_in_memory_are_gone_after_a_restart(world: World) -> None:
 
 
 def test_a_pause_survives_a_restart(world: World) -> None:
-    from jetlake.jetstream.go_time import format_time
+    from jetlake.wire.go_time import format_time
 
     world.create()
     world.publish(b"1")

@@ -12,6 +12,7 @@ from jetlake.wire.headers import (
     no_responders_block,
     status_block,
     strip_status,
+    without_header,
 )
 
 BLOCK = b"NATS/1.0\r\nA: 1\r\na: 2\r\nA: 3\r\nEmpty:\r\nTight:x: y \r\n\r\n"
@@ -58,6 +59,13 @@ def test_a_status_can_be_taken_off() -> None:
     assert strip_status(b"") == b""
 
 
+def test_a_header_can_be_taken_out() -> None:
+    assert without_header(b"NATS/1.0\r\nA: 1\r\nB: 2\r\nA: 3\r\n\r\n", b"A") == b"NATS/1.0\r\nB: 2\r\nA: 3\r\n\r\n"
+    assert without_header(b"NATS/1.0\r\nA: 1\r\n\r\n", b"A") == b"", "no headers are no block"
+    assert without_header(b"NATS/1.0 503\r\nA: 1\r\n\r\n", b"A") == b"NATS/1.0 503\r\n\r\n"
+    assert without_header(BLOCK, b"B") == BLOCK and without_header(b"", b"A") == b""
+
+
 @patient
 @given(pairs=st.lists(st.tuples(names, text), min_size=1))
 def test_what_is_appended_is_read(pairs: list[tuple[bytes, bytes]]) -> None:
@@ -73,4 +81,5 @@ def test_any_bytes_may_be_a_block(block: bytes, name: bytes) -> None:
     header_value(block, name)
     list(iter_headers(block))
     strip_status(block)
+    without_header(block, name)
     append_headers(block, [(name, b"v")])

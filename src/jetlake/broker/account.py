@@ -5,15 +5,18 @@ reach the same, and forgotten together when a subscription or a stream comes or 
 batches). A stream takes part as a Capture, which gets a run of publishes as the bytes that were received.
 
 `watch` tells when interest in a subject may have changed: what a push consumer waits for.
+
+Accounts meet where one imports what another exports (`use_imports`; see `jetlake.broker.imports`).
 """
 
 from __future__ import annotations
 
 import random
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from jetlake.broker.imports import ServiceImport, Shadow, StreamImport, as_stored
 from jetlake.broker.routes import ACKS, FIRST_ROUTE, NOBODY, UNKNOWN, RouteTable, prefix_run
 from jetlake.broker.sublist import Match, Sublist
 from jetlake.broker.subscription import BatchHandler, Buffer, Handler, Msg, Subscription, read_msg
@@ -47,10 +50,12 @@ class ReplyRoute:
 class Route:
     """Everybody whom a publish reaches."""
 
-    __slots__ = ("capture", "plain", "queues")
+    __slots__ = ("capture", "is_uneven", "plain", "queues")
 
     def __init__(self, capture: Capture | None, found: Match[Subscription]) -> None:
         self.capture, self.plain, self.queues = capture, found.plain, found.queues
+        # Of two messages to the server or another account, one may reach somebody there and the other one nobody.
+        self.is_uneven = any(sub.client is None and sub.batch_handler is None for sub in found.plain)
 
     def carry(self, origin: Client | None, data: Buffer, ops: array[int], first: int, stop: int) -> bool:
         """Deliver a run of publishes; False when they reached nobody."""
@@ -93,6 +98,9 @@ class Account:
         self._table = RouteTable()
         self._routes: list[Route] = []
         self._numbers: dict[tuple[int, ...], int] = {}
+        self._stream_imports: Sequence[StreamImport] = ()
+        self._services: Sequence[ServiceImport] = ()
+        self._shadows: dict[int, list[Shadow]] = {}
         self._replies: dict[bytes, ReplyRoute] = {}
         self.last_reply: ReplyRoute | None = None  # the route that was asked for last, most likely the next one too
         self._is_stale = True
@@ -103,11 +111,14 @@ class Account:
         """Add a subscription. Raises BadSubject."""
         if self.sublist.insert(sub):
             self._interest_changed(sub.subject)
+            if self._stream_imports and sub.client is not None and not isinstance(sub, Shadow):
+                self._cast_shadows(sub)
 
     def remove(self, sub: Subscription) -> None:
         """Take a subscription out."""
         if self.sublist.remove(sub):
             self._interest_changed(sub.subject)
+            self._drop_shadows(sub)
 
     def subscribe(
         self, subject: bytes, handler: Handler, queue: bytes | None = None, batch_handler: BatchHandler | None = None
@@ -123,8 +134,7 @@ class Account:
 
     def has_interest(self, subject: bytes) -> bool:
         """True when a client would receive a message on this subject."""
-        found = self.sublist.match(subject)
-        return any(sub.client is not None for sub in _everybody(found))
+        return any(sub.hears(subject) for sub in _everybody(self.sublist.match(subject)))
 
     def has_queue_interest(self, subject: bytes, queue: bytes) -> bool:
         """True when a client of this queue group would receive a message on this subject."""
@@ -170,6 +180,7 @@ class Account:
         self._capture_entries[id(capture)] = entries
         for entry in entries:
             self._captures.insert(entry)
+            self._cast_shadows(entry.listener)
         self._is_stale = True
         self._forget_replies()
 
@@ -177,6 +188,7 @@ class Account:
         """A stream no longer wants messages."""
         for entry in self._capture_entries.pop(id(capture), ()):
             self._captures.remove(entry)
+            self._drop_shadows(entry.listener)
         self._is_stale = True
         self._forget_replies()
 
@@ -184,6 +196,40 @@ class Account:
         """The stream that stores messages of a subject; there is at most one."""
         found = self._captures.match(subject).plain
         return found[0].capture if found else None
+
+    # Other accounts
+
+    def use_imports(self, streams: Sequence[StreamImport], services: Sequence[ServiceImport]) -> None:
+        """Have these from other accounts, and nothing else."""
+        listeners = [sub for sub in self.sublist if sub.client is not None and not isinstance(sub, Shadow)]
+        listeners += [entry.listener for entries in self._capture_entries.values() for entry in entries]
+        for service in self._services:
+            self.remove(service)
+            service.door.shut()
+        for listener in listeners:
+            self._drop_shadows(listener)
+        self._stream_imports, self._services = streams, services
+        for service in services:
+            service.exporter.insert(service.door)
+            self.insert(service)
+        for listener in listeners:
+            self._cast_shadows(listener)
+
+    def imports_service(self, subject: bytes) -> bool:
+        """True when requests to this subject are for another account."""
+        plain = self.sublist.match(subject).plain if self._services else ()
+        return any(isinstance(sub, ServiceImport) for sub in plain)
+
+    def _cast_shadows(self, sub: Subscription) -> None:
+        shadows = [shadow for source in self._stream_imports if (shadow := source.shadow(sub)) is not None]
+        if shadows:
+            self._shadows[id(sub)] = shadows
+        for shadow in shadows:
+            shadow.exporter.insert(shadow)
+
+    def _drop_shadows(self, sub: Subscription) -> None:
+        for shadow in self._shadows.pop(id(sub), ()):
+            shadow.exporter.remove(shadow)
 
     # Publishing
 
@@ -201,6 +247,8 @@ class Account:
                 continue
             else:
                 route = self._routes[number]
+                if route.is_uneven:
+                    end = first + 1
             if not route.carry(origin, data, ops, first, end):
                 _tell_unheard(origin, data, ops, first, end)
             first = end
@@ -225,7 +273,7 @@ class Account:
         found = self.sublist.match(via or msg.subject)
         taken = False
         if via is None and (capture := self.capture_of(msg.subject)) is not None:
-            capture.ingest_msg(msg)
+            capture.ingest_msg(msg if msg.client is None else as_stored(msg))
             taken = True
         for sub in found.plain:
             taken |= sub.deliver(msg, via)
@@ -323,11 +371,12 @@ class Account:
 class _CaptureEntry:
     """One subject of a stream."""
 
-    __slots__ = ("capture", "subject")
+    __slots__ = ("capture", "listener", "subject")
     queue = None
 
     def __init__(self, subject: bytes, capture: Capture) -> None:
         self.subject, self.capture = subject, capture
+        self.listener = Subscription(subject, handler=capture.ingest_msg)  # for what is imported
 
 
 def shuffled(group: tuple[Subscription, ...]) -> Iterable[Subscription]:

@@ -13,10 +13,11 @@ from jetlake.broker import auth
 from jetlake.broker.account import Account
 from jetlake.broker.auth import Authenticator, AuthOptions
 from jetlake.broker.client import Client, Connection
+from jetlake.broker.imports import ServiceImport, StreamImport
 from jetlake.broker.permissions import Permissions, ResponsePermission
 from jetlake.clock import SECOND_NS, Clock, system_clock
+from jetlake.config import Import, ServerOptions, SubjectMapping
 from jetlake.config import Permissions as PermissionOptions
-from jetlake.config import ServerOptions
 from jetlake.ops import OP_WORDS
 
 GLOBAL_ACCOUNT = "$G"
@@ -47,6 +48,7 @@ class Broker:
         self.port = options.port
         self.has_jetstream = False
         self.is_lame_duck = False
+        self._imports: dict[str, tuple[Import, ...]] = {}
         self._last_cid = 0
         self._output: list[Client] = []
         self.use_options(options)
@@ -65,7 +67,32 @@ class Broker:
         self.options = options
         for name in options.accounts:
             self.account(name)
+        self._link_accounts(options)
         self.system_account = self.account(options.system_account or SYSTEM_ACCOUNT)
+
+    def _link_accounts(self, options: ServerOptions) -> None:
+        """Let accounts have what they import. Those whose imports are as before keep the answers they wait for."""
+        wanted = {name: account.imports for name, account in options.accounts.items()}
+        for name, account in self.accounts.items():
+            imports = wanted.get(name, ())
+            if imports != self._imports.get(name, ()):
+                self._imports[name] = imports
+                account.use_imports(*self._find_imports(account, imports))
+
+    def _find_imports(
+        self, account: Account, imports: tuple[Import, ...]
+    ) -> tuple[list[StreamImport], list[ServiceImport]]:
+        streams = [
+            StreamImport(self.account(found.account), SubjectMapping(found.subject, found.local))
+            for found in imports
+            if found.kind == "stream"
+        ]
+        services = [
+            ServiceImport(account, self.account(found.account), found, self.clock)
+            for found in imports
+            if found.kind == "service"
+        ]
+        return streams, services
 
     def account(self, name: str) -> Account:
         """The account with this name, made if it is not there."""

@@ -25,7 +25,7 @@ class Msg(NamedTuple):
     client: Client | None  # who published it; None: the server
 
 
-Handler = Callable[[Msg], None]
+Handler = Callable[[Msg], bool | None]  # False: there is nobody here to take it
 BatchHandler = Callable[["Client | None", Buffer, "array[int]", int, int], None]  # operations first..stop-1
 
 
@@ -69,9 +69,8 @@ class Subscription:
             if self.batch_handler is not None:
                 self.batch_handler(origin, data, ops, first, stop)
             else:
-                assert self.handler is not None
-                for number in range(first, stop):
-                    self.handler(read_msg(data, ops, number, origin))
+                taken = [self.deliver(read_msg(data, ops, number, origin)) for number in range(first, stop)]
+                return any(taken)
             return True
         if client is origin and not client.options.echo:
             return False
@@ -92,8 +91,7 @@ class Subscription:
         client = self.client
         if client is None:
             assert self.handler is not None
-            self.handler(msg)
-            return True
+            return self.handler(msg) is not False
         if (client is msg.client and not client.options.echo) or (self.max_msgs and self.delivered >= self.max_msgs):
             return False
         if self.is_filtered and not client.may_receive(via or msg.subject, self.queue):
@@ -101,6 +99,10 @@ class Subscription:
         client.send_msg(self.sid, msg)
         self._count(1)
         return True
+
+    def hears(self, subject: bytes) -> bool:
+        """True when a client would get a message to this subject, which the subscription matches."""
+        return self.client is not None
 
     def _count(self, count: int) -> None:
         self.delivered += count

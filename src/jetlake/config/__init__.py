@@ -7,6 +7,7 @@
 - `options` what a server can be told, typed, with defaults
 - `read` values to typed fields; sections as tables of keys
 - `auth`, `sections` the tables, and the rules between keys
+- `sharing`, `subject_mapping` what accounts export and import
 - `flags` the command line
 
 Nothing here opens a socket or looks at a certificate: a file that passes may still name a port in use.
@@ -20,6 +21,8 @@ from jetlake.config.options import (
     Account,
     AccountJetStream,
     Authorization,
+    Export,
+    Import,
     JetStreamLimits,
     JetStreamOptions,
     ListenerOptions,
@@ -31,6 +34,7 @@ from jetlake.config.options import (
     User,
 )
 from jetlake.config.sections import load_file, load_text
+from jetlake.config.subject_mapping import SubjectMapping
 from jetlake.config.value import ConfigError, Position, Value
 
 __all__ = [
@@ -54,6 +58,9 @@ __all__ = [
     "ResponsePermission",
     "Account",
     "AccountJetStream",
+    "Export",
+    "Import",
+    "SubjectMapping",
     "TlsOptions",
     "ListenerOptions",
     "RANDOM_PORT",

@@ -36,6 +36,7 @@ from jetlake.config.read import (
     timeout_s,
     warning,
 )
+from jetlake.config.sharing import Listed, exports, imports, link
 from jetlake.config.value import Value
 from jetlake.errors import BadSubject
 from jetlake.subjects import check_filter
@@ -248,9 +249,11 @@ ACCOUNT = Section(
         users=("", _users),
         jetstream=("", _account_jetstream),
         default_permissions=("", _permissions),
+        exports=("", exports),
+        imports=("", imports),
     )
     | {"limits": (MERGE, ACCOUNT_LIMITS.read)},
-    refused=names("exports imports mappings maps msg_trace trace_dest"),
+    refused=names("mappings maps msg_trace trace_dest"),
 )
 
 
@@ -264,16 +267,19 @@ def accounts(value: Value, warnings: list[str]) -> dict[str, Account]:
             entries[name] = Value({}, item.where)
     else:
         entries = as_map(value, "a map of accounts or an array of their names")
-    return {
-        name: _account(name, entry, warnings)
-        for name, entry in entries.items()
-        if not (entry.used_as_variable and not isinstance(entry.data, dict))
-    }
+    found: dict[str, Account] = {}
+    shared: dict[str, dict[str, list[Listed]]] = {}
+    for name, entry in entries.items():
+        if not entry.used_as_variable or isinstance(entry.data, dict):
+            found[name], shared[name] = _account(name, entry, warnings)
+    return link(found, shared)
 
 
-def _account(name: str, value: Value, warnings: list[str]) -> Account:
+def _account(name: str, value: Value, warnings: list[str]) -> tuple[Account, dict[str, list[Listed]]]:
+    """The account, and beside it what it shares, which cannot be checked before all accounts are known."""
     if name == GLOBAL_ACCOUNT:
         raise value.error(f"the account name {name!r} is reserved")
     fields = ACCOUNT.read(value, warnings)
+    shared: dict[str, list[Listed]] = {key: fields.pop(key) for key in ("exports", "imports") if key in fields}
     users = _with_default_permissions(fields.pop("users", ()), fields.pop("default_permissions", None))
-    return Account(name=name, users=tuple(replace(user, account=name) for user in users), **fields)
+    return Account(name=name, users=tuple(replace(user, account=name) for user in users), **fields), shared

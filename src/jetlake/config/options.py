@@ -86,8 +86,31 @@ class AccountJetStream(Struct, frozen=True, kw_only=True):
     max_bytes_required: bool = False
 
 
+class Export(Struct, frozen=True, kw_only=True):
+    """What an account lets others have: messages of a stream of subjects, or answers to requests."""
+
+    kind: str  # "stream" or "service"
+    subject: str
+    accounts: tuple[str, ...] = ()  # who may import it; nobody named: all
+    account_token_position: int = 0  # this token, from 1, has to be the importer's name; 0: no such rule
+    response_type: str = "singleton"  # of a service: also "streamed" and "chunked"
+    response_threshold_s: float = 120.0  # how long a singleton may take
+
+
+class Import(Struct, frozen=True, kw_only=True):
+    """What an account has from another, whose export says how a service is answered."""
+
+    kind: str  # "stream" or "service"
+    account: str
+    subject: str
+    local: str  # what it is called here, as it was written
+    share: bool = False  # tell a service who asks
+    response_type: str = "singleton"
+    response_threshold_s: float = 120.0
+
+
 class Account(Struct, frozen=True, kw_only=True):
-    """An account: subjects of one are invisible in another. `jetstream` None is disabled."""
+    """An account: subjects of one are invisible in another, but for exports. `jetstream` None is disabled."""
 
     name: str
     nkey: str = ""
@@ -96,6 +119,8 @@ class Account(Struct, frozen=True, kw_only=True):
     max_connections: int = UNLIMITED
     max_subscriptions: int = UNLIMITED
     max_payload: int = UNLIMITED
+    exports: tuple[Export, ...] = ()
+    imports: tuple[Import, ...] = ()
 
 
 class JetStreamLimits(Struct, frozen=True, kw_only=True):

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from jetlake.broker.account import Account
-from jetlake.broker.client import Client
-from jetlake.jetstream.go_time import format_time
+from jetlake.broker.client_info import client_info
 from jetlake.jetstream.host import Host
 from jetlake.subjects import decode_subject, encode_subject
+from jetlake.wire.go_time import format_time
 
 if TYPE_CHECKING:
     from jetlake.broker.subscription import Msg
@@ -72,21 +72,3 @@ def api_audit(account: Account, host: Host, msg: Msg, response: bytes) -> None:
         fields["request"] = msg.payload.decode("utf-8", "replace")
     fields["response"] = response.decode()
     account.send(_AUDIT, encode_event(host, _TYPE + "api_audit", fields))
-
-
-def client_info(client: Client) -> dict[str, Any]:
-    """A client, as events describe it."""
-    info = {
-        "start": format_time(client.start_ns),
-        "host": client.host,
-        "id": client.cid,
-        "acc": client.account.name,
-        "user": client.user_name,
-        "name": client.name,
-        "lang": client.lang,
-        "ver": client.version,
-        "rtt": client.rtt_ns,
-        "kind": "Client",
-        "client_type": "nats",
-    }
-    return {name: value for name, value in info.items() if value}

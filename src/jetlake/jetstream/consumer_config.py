@@ -13,7 +13,6 @@ import msgspec
 import msgspec.structs
 
 from jetlake.broker.broker import API_LEVEL
-from jetlake.jetstream.go_time import format_time
 from jetlake.jetstream.json_shape import (
     BOOL,
     DURATION,
@@ -33,6 +32,7 @@ from jetlake.jetstream.json_shape import (
 )
 from jetlake.jetstream.json_syntax import Node
 from jetlake.jetstream.stream_config import SERVER_VERSION
+from jetlake.wire.go_time import format_time
 
 
 class DeliverPolicy(StrEnum):

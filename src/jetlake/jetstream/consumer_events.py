@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from jetlake.jetstream.advisories import encode_event, is_heard, send_advisory
 from jetlake.jetstream.consumer_ledger import Dropped
-from jetlake.jetstream.go_time import ZERO_TIME, format_time
 from jetlake.subjects import encode_subject
+from jetlake.wire.go_time import ZERO_TIME, format_time
 
 if TYPE_CHECKING:
     from jetlake.jetstream.consumer import Consumer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jetlake.jetstream.consumer_config import config_json
-from jetlake.jetstream.go_time import ZERO_TIME, format_time
+from jetlake.wire.go_time import ZERO_TIME, format_time
 
 if TYPE_CHECKING:
     from jetlake.jetstream.consumer import Consumer

@@ -15,8 +15,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from jetlake.jetstream.errors import INVALID_JSON
-from jetlake.jetstream.go_time import BadTime, parse_time
 from jetlake.jetstream.json_syntax import BadJson, Node, parse_value, parse_values
+from jetlake.wire.go_time import BadTime, parse_time
 
 
 class BadShape(ValueError):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jetlake.broker.transform import SubjectTransform
-from jetlake.jetstream.go_time import format_time
 from jetlake.jetstream.stream_config import Republish
+from jetlake.wire.go_time import format_time
 from jetlake.wire.headers import append_headers
 
 if TYPE_CHECKING:

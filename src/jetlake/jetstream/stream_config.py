@@ -16,10 +16,10 @@ from msgspec.structs import asdict, replace
 from jetlake.broker.broker import API_LEVEL
 from jetlake.config.options import JetStreamOptions
 from jetlake.jetstream import json_shape as shape
-from jetlake.jetstream.go_time import format_time
 from jetlake.store import Cipher, FileOptions, KeySource, StreamLimits
 from jetlake.store import Compression as StoreCompression
 from jetlake.store.api import Discard
+from jetlake.wire.go_time import format_time
 
 # The nats-server whose rules these are: it goes into the metadata of every stream.
 SERVER_VERSION = "2.15.1"

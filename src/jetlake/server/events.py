@@ -18,13 +18,14 @@ import msgspec
 
 from jetlake.broker.account import Account
 from jetlake.broker.client import Client
+from jetlake.broker.client_info import client_info
 from jetlake.clock import SECOND_NS
-from jetlake.jetstream.advisories import client_info, new_id
-from jetlake.jetstream.go_time import format_time
+from jetlake.jetstream.advisories import new_id
 from jetlake.server.observe.accountz import account_stat
 from jetlake.server.observe.query import Query
 from jetlake.server.observe.statsz import statsz
 from jetlake.subjects import encode_subject
+from jetlake.wire.go_time import format_time
 
 if TYPE_CHECKING:
     from jetlake.server.server import Server

@@ -8,13 +8,14 @@ envelope that says which server they come from. A body is JSON with the options 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from jetlake.broker.account import Account
 from jetlake.broker.permissions import Permissions
-from jetlake.broker.subscription import Msg
+from jetlake.broker.subscription import Msg, Subscription
 from jetlake.server.observe.query import BadQuery, Query
 from jetlake.subjects import decode_subject
 
@@ -48,76 +49,83 @@ class SystemServices:
                 self._serve(account)
 
     def _serve(self, account: Account) -> None:
-        account.subscribe(_USER_INFO, self._user_info)
+        def answer(subject: bytes, handler: Callable[[Account, Msg], bool | None]) -> None:
+            account.subscribe(subject, partial(handler, account))
+
+        answer(_USER_INFO, self._user_info)
         if account is self._server.broker.system_account:
-            account.subscribe(_SERVER + b"PING", lambda msg: self._answer(msg, self._statsz, "statsz"))
+            answer(_SERVER + b"PING", lambda account, msg: self._answer(account, msg, self._statsz, "statsz"))
             for name in (b"PING", self._server.server_id.encode()):
-                account.subscribe(_SERVER + name + b".*", self._server_page)
-            account.subscribe(_ACCOUNT + b"*.*", self._account_page)
+                answer(_SERVER + name + b".*", self._server_page)
+            answer(_ACCOUNT + b"*.*", self._account_page)
         else:
             for page in (b"CONNZ", b"STATZ"):
-                account.subscribe(_ACCOUNT + b"PING." + page, self._own_account_page)
+                answer(_ACCOUNT + b"PING." + page, self._own_account_page)
 
     def forget_jetstream(self) -> None:
         """Streams are gone: nobody answers for them any more."""
         for account in self._server.broker.accounts.values():
             account.jetstream = None
-            for sub in [sub for sub in account.sublist if sub.client is None and sub.subject.startswith(b"$JS.")]:
+            for sub in [
+                sub
+                for sub in account.sublist
+                if type(sub) is Subscription and sub.client is None and sub.subject.startswith(b"$JS.")
+            ]:
                 account.unsubscribe(sub)
 
     # Questions
 
-    def _user_info(self, msg: Msg) -> None:
+    def _user_info(self, account: Account, msg: Msg) -> None:
         client = msg.client
         if client is None:
             return
-        account = client.account.name
-        data: dict[str, Any] = {"user": client.user_name, "account": account, "account_name": account}
+        name = client.account.name
+        data: dict[str, Any] = {"user": client.user_name, "account": name, "account_name": name}
         if client.permissions is not None:
             data["permissions"] = permissions_json(client.permissions)
-        self._reply(msg, {"data": data})
+        self._reply(account, msg, {"data": data})
 
-    def _server_page(self, msg: Msg) -> None:
+    def _server_page(self, account: Account, msg: Msg) -> bool:
         page = msg.subject.rpartition(b".")[2].decode("utf-8", "replace")
         if page == "STATSZ":
-            self._answer(msg, self._statsz, "statsz")
+            self._answer(account, msg, self._statsz, "statsz")
         elif page == "IDZ":
             server = self._server
             identity = {"name": server.server_name, "host": server.options.host, "id": server.server_id}
-            self._send(msg, identity)
+            self._send(account, msg, identity)
         elif (function := _server_pages().get(page)) is not None:
-            self._answer(msg, lambda query: function(self._server, query))
+            self._answer(account, msg, lambda query: function(self._server, query))
         else:
-            self._unheard(msg)
+            return False
+        return True
 
-    def _account_page(self, msg: Msg) -> None:
+    def _account_page(self, account: Account, msg: Msg) -> bool:
         """A question about any account, which only the system account may ask."""
         from jetlake.server.observe.accountz import some_accstatz
 
         name, _, page = decode_subject(msg.subject[len(_ACCOUNT) :]).rpartition(".")
         if page == "CONNS":
-            self._account_connections(msg, name)
+            self._account_connections(account, msg, name)
         elif (name, page) == ("PING", "STATZ"):
-            self._answer(msg, lambda query: some_accstatz(self._server, query))
+            self._answer(account, msg, lambda query: some_accstatz(self._server, query))
         else:
-            self._about_account(msg, name, page)
+            return self._about_account(account, msg, name, page)
+        return True
 
-    def _account_connections(self, msg: Msg, name: str) -> None:
+    def _account_connections(self, account: Account, msg: Msg, name: str) -> None:
         """How many connections an account has; silence means none."""
-        account = self._server.broker.accounts.get(name)
-        if account is not None and account.clients:
-            self._send(msg, self._server.events.account_connections(account))
+        found = self._server.broker.accounts.get(name)
+        if found is not None and found.clients:
+            self._send(account, msg, self._server.events.account_connections(found))
 
-    def _own_account_page(self, msg: Msg) -> None:
-        if msg.client is not None:
-            self._about_account(msg, msg.client.account.name, msg.subject.rpartition(b".")[2].decode())
+    def _own_account_page(self, account: Account, msg: Msg) -> bool:
+        return self._about_account(account, msg, account.name, msg.subject.rpartition(b".")[2].decode())
 
-    def _about_account(self, msg: Msg, name: str, page: str) -> None:
+    def _about_account(self, account: Account, msg: Msg, name: str, page: str) -> bool:
         function = _account_pages().get(page)
-        if function is None:
-            self._unheard(msg)
-        else:
-            self._answer(msg, lambda query: function(self._server, query.replace(acc=name)))
+        if function is not None:
+            self._answer(account, msg, lambda query: function(self._server, query.replace(acc=name)))
+        return function is not None
 
     def _statsz(self, query: Query) -> dict[str, Any]:
         from jetlake.server.observe.statsz import statsz
@@ -126,32 +134,28 @@ class SystemServices:
 
     # Answers
 
-    def _answer(self, msg: Msg, function: Callable[[Query], Any], field: str = "data") -> None:
+    def _answer(self, account: Account, msg: Msg, function: Callable[[Query], Any], field: str = "data") -> None:
         if not msg.reply:
             return
         try:
             answer = function(_read(msg.payload))
             if answer is not None:
-                self._reply(msg, {field: answer})
+                self._reply(account, msg, {field: answer})
         except msgspec.DecodeError as error:
-            self._reply(msg, {"error": {"code": 400, "description": str(error)}})
+            self._reply(account, msg, {"error": {"code": 400, "description": str(error)}})
         except BadQuery as error:
-            self._reply(msg, {"error": {"code": 500, "description": str(error)}})
+            self._reply(account, msg, {"error": {"code": 500, "description": str(error)}})
 
-    def _reply(self, msg: Msg, fields: dict[str, Any]) -> None:
-        self._send(msg, {"server": self.identity(), **fields})
+    def _reply(self, account: Account, msg: Msg, fields: dict[str, Any]) -> None:
+        self._send(account, msg, {"server": self.identity(), **fields})
 
-    def _send(self, msg: Msg, answer: dict[str, Any]) -> None:
-        if msg.reply and msg.client is not None:
-            msg.client.account.send(msg.reply, msgspec.json.encode(answer))
-
-    def _unheard(self, msg: Msg) -> None:
-        if msg.client is not None and msg.client.options.no_responders:
-            msg.client.no_responders(msg)
+    def _send(self, account: Account, msg: Msg, answer: dict[str, Any]) -> None:
+        if msg.reply:
+            account.send(msg.reply, msgspec.json.encode(answer))
 
     def identity(self) -> dict[str, Any]:
         """Which server this is, and the number of what it says."""
-        from jetlake.jetstream.go_time import format_time
+        from jetlake.wire.go_time import format_time
 
         server, options = self._server, self._server.options
         self._seq += 1

@@ -41,6 +41,17 @@ def append_headers(block: bytes, pairs: Iterable[Pair]) -> bytes:
     return VERSION_LINE + _CRLF + lines + _CRLF if lines else block
 
 
+def without_header(block: bytes, name: bytes) -> bytes:
+    """The block without the first line under a name; nothing when that was all."""
+    mark = _CRLF + name + b":"
+    at = block.find(mark)
+    if at < 0:
+        return block
+    end = block.find(_CRLF, at + len(mark))
+    rest = block[:at] + (block[end:] if end >= 0 else b"")
+    return b"" if rest == VERSION_LINE + 2 * _CRLF else rest
+
+
 def status_block(code: int, text: str = "", pairs: Iterable[Pair] = ()) -> bytes:
     """A block with a status in its first line: `NATS/1.0 404 No Messages`."""
     assert 100 <= code <= 999 and not {"\r", "\n"} & set(text)

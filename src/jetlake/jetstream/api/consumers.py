@@ -12,8 +12,8 @@ from jetlake.jetstream.consumer import Consumer
 from jetlake.jetstream.consumer_config import ConsumerConfig, CreateRequest, DeliverPolicy, read_create
 from jetlake.jetstream.consumer_registry import delete_consumer, put_consumer
 from jetlake.jetstream.consumer_rules import GROUP_NAME, stamped
-from jetlake.jetstream.go_time import ZERO_NS, ZERO_TIME, format_time
 from jetlake.jetstream.json_shape import INT, STRING, TIME, UINT64, Struct, is_empty_request, is_json, read_request
+from jetlake.wire.go_time import ZERO_NS, ZERO_TIME, format_time
 
 NAMES_LIMIT = 1024
 LIST_LIMIT = 256

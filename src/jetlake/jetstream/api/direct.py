@@ -15,11 +15,11 @@ from jetlake.broker.subscription import Msg
 from jetlake.errors import BadRequest, TooManyResults
 from jetlake.jetstream.api.messages import GET, has_conflict, load
 from jetlake.jetstream.errors import ApiError
-from jetlake.jetstream.go_time import format_time
 from jetlake.jetstream.json_shape import read_request
 from jetlake.jetstream.stream_config import Storage
 from jetlake.store import StoredMsg
 from jetlake.subjects import encode_subject
+from jetlake.wire.go_time import format_time
 from jetlake.wire.headers import Pair, append_headers, status_block
 
 if TYPE_CHECKING:

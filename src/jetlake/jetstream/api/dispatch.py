@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from jetlake.broker.account import Account
 from jetlake.broker.subscription import Msg
 from jetlake.jetstream import advisories, errors
-from jetlake.jetstream.answers import no_responders
 from jetlake.jetstream.api import account_info, compact, consumers, messages, snapshots, streams
 from jetlake.jetstream.api.direct import direct_get
 from jetlake.jetstream.api.request import EndpointTable, Request
@@ -46,21 +45,21 @@ class Api:
     def __init__(self, account: Account, js_account: JsAccount | None, host: Host) -> None:
         self.account, self.js_account, self.host = account, js_account, host
 
-    def handle(self, msg: Msg) -> None:
-        """Take a request."""
+    def handle(self, msg: Msg) -> bool:
+        """Take a request; False when there is nobody to ask."""
         if msg.subject.startswith(_DIRECT_GET):
-            self._direct_get(msg)
-        elif msg.subject == _DIRECT_GET[:-1]:
-            no_responders(msg)
-        elif msg.subject.startswith(_MSG_NEXT):
-            self._check_consumer(msg)
-        else:
-            self._serve(_TABLE, msg, _PREFIX)
+            return self._direct_get(msg)
+        if msg.subject.startswith(_MSG_NEXT):
+            return self._has_consumer(msg)
+        is_elsewhere = self.js_account is None and self.account.imports_service(msg.subject)
+        if is_elsewhere or msg.subject == _DIRECT_GET[:-1]:
+            return False
+        self._serve(_TABLE, msg, _PREFIX)
+        return True
 
-    def handle_own(self, msg: Msg) -> None:
-        """Take a request that only JetLake knows."""
-        if not self._serve(_OWN_TABLE, msg, _OWN_PREFIX):
-            no_responders(msg)
+    def handle_own(self, msg: Msg) -> bool:
+        """Take a request that only JetLake knows; False when it does not."""
+        return self._serve(_OWN_TABLE, msg, _OWN_PREFIX)
 
     def _serve(self, table: EndpointTable, msg: Msg, prefix: bytes) -> bool:
         """Have a request handled; False when the table has no endpoint for it."""
@@ -90,18 +89,18 @@ class Api:
             raise errors.NOT_ENABLED_FOR_ACCOUNT()
         request.endpoint.handler(request)
 
-    def _direct_get(self, msg: Msg) -> None:
+    def _direct_get(self, msg: Msg) -> bool:
         name, _, key = decode_subject(msg.subject[len(_DIRECT_GET) :]).partition(".")
         stream = self.js_account.streams.get(name) if self.js_account is not None else None
         if stream is None or not stream.config.allow_direct:
-            no_responders(msg)
-        elif msg.reply:
+            return False
+        if msg.reply:
             has_key = msg.subject.count(b".") > _DIRECT_GET.count(b".")
             direct_get(stream, msg, key if has_key else None, exceeds_api_level(msg.headers))
+        return True
 
-    def _check_consumer(self, msg: Msg) -> None:
+    def _has_consumer(self, msg: Msg) -> bool:
         """The consumer has a subscription of its own: only its absence is to be told here."""
         stream_name, _, consumer_name = decode_subject(msg.subject[len(_MSG_NEXT) :]).partition(".")
         stream = self.js_account.streams.get(stream_name) if self.js_account is not None else None
-        if stream is None or consumer_name not in stream.consumers:
-            no_responders(msg)
+        return stream is not None and consumer_name in stream.consumers

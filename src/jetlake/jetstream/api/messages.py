@@ -10,12 +10,12 @@ from jetlake.jetstream import errors
 from jetlake.jetstream.api.request import Endpoint, Request
 from jetlake.jetstream.api.stream_info import readable
 from jetlake.jetstream.errors import ApiError
-from jetlake.jetstream.go_time import format_time
 from jetlake.jetstream.json_shape import BOOL, INT, STRING, STRINGS, TIME, UINT64, Struct, is_empty_request, is_json
 from jetlake.jetstream.stream_config import Storage
 from jetlake.jetstream.stream_rules import is_valid_subject
 from jetlake.store import StoredMsg
 from jetlake.store.format import SEQ_MAX
+from jetlake.wire.go_time import format_time
 
 if TYPE_CHECKING:
     from jetlake.jetstream.stream import Stream

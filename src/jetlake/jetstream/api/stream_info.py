@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from jetlake.jetstream import errors
-from jetlake.jetstream.go_time import ZERO_TIME, format_time
 from jetlake.jetstream.stream_config import config_json
+from jetlake.wire.go_time import ZERO_TIME, format_time
 
 if TYPE_CHECKING:
     from jetlake.jetstream.stream import Stream

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jetlake.broker.account import Account
-from jetlake.jetstream.go_time import format_time
+from jetlake.config import Account as AccountOptions
 from jetlake.server.observe.query import BadQuery, Query
 from jetlake.server.observe.subsz import sublist_stats
+from jetlake.wire.go_time import format_time
 
 if TYPE_CHECKING:
     from jetlake.server.server import Server
@@ -33,6 +34,8 @@ def accountz(server: Server, query: Query) -> dict[str, Any]:
 def account_info(server: Server, account: Account) -> dict[str, Any]:
     """An account in detail."""
     is_system = account is server.broker.system_account
+    configured = server.options.accounts.get(account.name)
+    shared = {"exports": _exports(configured), "imports": _imports(configured)} if configured is not None else {}
     return {
         "account_name": account.name,
         "update_time": format_time(server.config_load_ns),
@@ -44,8 +47,37 @@ def account_info(server: Server, account: Account) -> dict[str, Any]:
         "client_connections": len(account.clients),
         "subscriptions": account.sublist.count,
         "name_tag": account.name,
+        **{name: entries for name, entries in shared.items() if entries},
         "sublist_stats": sublist_stats([account]),
     }
+
+
+def _exports(account: AccountOptions) -> list[dict[str, Any]]:
+    return [
+        {
+            "subject": export.subject,
+            "type": export.kind,
+            **({"response_type": export.response_type.capitalize()} if export.kind == "service" else {}),
+            **({"approved_accounts": list(export.accounts)} if export.accounts else {}),
+        }
+        for export in account.exports
+    ]
+
+
+def _imports(account: AccountOptions) -> list[dict[str, Any]]:
+    return [
+        {
+            "subject": found.subject,
+            "account": found.account,
+            **({"to": found.local} if found.kind == "service" else {}),
+            "local_subject": found.local,
+            "type": found.kind,
+            "invalid": False,
+            "share": found.share,
+            "tracking": False,
+        }
+        for found in account.imports
+    ]
 
 
 def one_account(server: Server, query: Query) -> dict[str, Any]:

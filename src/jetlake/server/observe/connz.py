@@ -9,10 +9,10 @@ from jetlake.broker.broker import GLOBAL_ACCOUNT
 from jetlake.broker.client import Client
 from jetlake.broker.subscription import Subscription
 from jetlake.clock import go_duration
-from jetlake.jetstream.go_time import format_time
 from jetlake.server.connection import ClientConnection
 from jetlake.server.observe.process import uptime
 from jetlake.server.observe.query import BadQuery, Query
+from jetlake.wire.go_time import format_time
 
 if TYPE_CHECKING:
     from jetlake.server.server import Server

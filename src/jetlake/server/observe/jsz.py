@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jetlake.jetstream.go_time import format_time
 from jetlake.server.observe.jetstream_stats import account_stats, server_stats
 from jetlake.server.observe.query import BadQuery, Query
 from jetlake.server.observe.varz import jetstream_config, jetstream_limits
+from jetlake.wire.go_time import format_time
 
 if TYPE_CHECKING:
     from jetlake.jetstream.js_account import JsAccount

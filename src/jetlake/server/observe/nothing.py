@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jetlake.jetstream.go_time import format_time
 from jetlake.server.observe.query import Query
+from jetlake.wire.go_time import format_time
 
 if TYPE_CHECKING:
     from jetlake.server.server import Server

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from jetlake.broker.account import Account
 from jetlake.errors import BadSubject
-from jetlake.jetstream.go_time import format_time
 from jetlake.server.observe.connz import sub_detail
 from jetlake.server.observe.query import BadQuery, Query
 from jetlake.subjects import check_subject, encode_subject
+from jetlake.wire.go_time import format_time
 
 if TYPE_CHECKING:
     from jetlake.server.server import Server

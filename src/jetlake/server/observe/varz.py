@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from jetlake.clock import SECOND_NS
 from jetlake.config import JetStreamOptions, ListenerOptions
-from jetlake.jetstream.go_time import format_time
 from jetlake.server.observe.jetstream_stats import server_stats
 from jetlake.server.observe.process import core_count, resident_size, uptime
 from jetlake.server.observe.query import Query
+from jetlake.wire.go_time import format_time
 
 if TYPE_CHECKING:
     from jetlake.jetstream.service import JetStream

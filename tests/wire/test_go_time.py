@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jetlake.jetstream.go_time import ZERO_NS, ZERO_TIME, BadTime, format_time, parse_time
+from jetlake.wire.go_time import ZERO_NS, ZERO_TIME, BadTime, format_time, parse_time
 
 YEAR_9999_NS = parse_time("9999-12-31T23:59:59.999999999Z")
 
