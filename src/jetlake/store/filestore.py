@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from jetlake.clock import SECOND_NS, Clock, system_clock
-from jetlake.errors import StoreClosed, StoreFrozen
+from jetlake.errors import StoreFrozen
 from jetlake.store import maintenance
 from jetlake.store.api import StreamLimits
 from jetlake.store.block import CACHED_CHUNKS_MAX, BlockIndex, MsgBlock
@@ -164,8 +164,7 @@ class FileStore(BlockStore):
             return False
         assert not self._committing, "one commit at a time"
         file = self.block_files[block.header.block_id]
-        cuts = self._frame_cuts(block, file) if not file.envelope.is_plain else ()
-        file.append(block.pending(), start, cuts, block.last_seq, reserve=sync)
+        file.append(block.pending(), start, self._frame_cuts(block, file), block.last_seq, reserve=sync)
         block.written_size = end
         if sync:
             file.file.sync()
@@ -592,8 +591,7 @@ class FileStore(BlockStore):
         self._lock.release()
 
     def _check_writable(self) -> None:
-        if self.closed:
-            raise StoreClosed(self.name)
+        super()._check_writable()
         if self.frozen is not None:
             raise StoreFrozen(self.name, self.frozen)
 
