@@ -84,37 +84,15 @@ class Shadow(Subscription):
         return self.client is not None and self._sub.deliver(msg, self._mapping.inward(via))
 
 
-class Crossing(Subscription):
-    """A subscription of the server's own behind which another account lies."""
-
-    __slots__ = ()
-
-    def __init__(self, subject: bytes) -> None:
-        super().__init__(subject, handler=self._take)
-
-    def _take(self, msg: Msg) -> None:
-        self.deliver(msg)
-
-    def deliver_run(self, origin: Client | None, data: Buffer, ops: array[int], first: int, stop: int) -> bool:
-        """Pass on a run of publishes; False when nobody took them."""
-        taken = [self.deliver(read_msg(data, ops, number, origin)) for number in range(first, stop)]
-        return any(taken)
-
-
-def _one_by_one(sub: Subscription, origin: Client | None, data: Buffer, ops: array[int], first: int, stop: int) -> bool:
-    taken = [sub.deliver(read_msg(data, ops, number, origin)) for number in range(first, stop)]
-    return any(taken)
-
-
-class ServiceImport(Crossing):
+class ServiceImport(Subscription):
     """Subjects whose requests another account answers."""
 
-    __slots__ = ("_clock", "_mapping", "_share", "account", "door", "exporter")
+    __slots__ = ("_mapping", "_share", "account", "door", "exporter")
 
     def __init__(self, account: Account, exporter: Account, options: Import, clock: Clock) -> None:
         self._mapping = SubjectMapping(options.subject, options.local)
-        super().__init__(encode_subject(self._mapping.local))
-        self.account, self.exporter, self._share, self._clock = account, exporter, options.share, clock
+        super().__init__(encode_subject(self._mapping.local), handler=self.deliver)
+        self.account, self.exporter, self._share = account, exporter, options.share
         threshold_ns = int(options.response_threshold_s * SECOND_NS)
         self.door = ReplyDoor(exporter, account, options.response_type, threshold_ns, clock)
 
@@ -135,8 +113,8 @@ class ServiceImport(Crossing):
 
     def hears(self, subject: bytes) -> bool:
         """True when somebody would take a request to this subject."""
-        found = self._mapping.outward(subject)
-        return found is not None and self.exporter.has_interest(found)
+        found, exporter = self._mapping.outward(subject), self.exporter
+        return found is not None and (exporter.has_interest(found) or exporter.capture_of(found) is not None)
 
     def _introduce(self, client: Client, headers: bytes) -> bytes:
         """The headers, with who asks: the account, and on `share` all that events say of a client."""
@@ -158,14 +136,14 @@ class _Open(NamedTuple):
     since_ns: int
 
 
-class ReplyDoor(Crossing):
+class ReplyDoor(Subscription):
     """Subjects in one account that stand for replies in another."""
 
     __slots__ = ("_back", "_clock", "_is_single", "_numbers", "_open", "_prefix", "_threshold_ns", "account", "asker")
 
     def __init__(self, account: Account, asker: Account, response_type: str, threshold_ns: int, clock: Clock) -> None:
         self._prefix = b"_R_.%s." % secrets.token_hex(4).encode()
-        super().__init__(self._prefix + b"*")
+        super().__init__(self._prefix + b"*", handler=self.deliver)
         self.account, self.asker, self._clock = account, asker, clock
         self._is_single, self._threshold_ns = response_type == SINGLETON, threshold_ns
         self._open: dict[bytes, _Open] = {}  # the one that was silent for longest comes first
