@@ -274,6 +274,18 @@ def test_a_marker_takes_the_place_of_the_last_message(pair: Pair, name: str) -> 
     assert_same(pair, name, act)
 
 
+@pytest.mark.parametrize(
+    "line", ["KV-Operation:PURGE", "KV-Operation:  PURGE", "Nats-Marker-Reason:x", "KV-Operation: DEL"]
+)
+def test_a_marker_leaves_no_marker(server: Server, peer: Peer, name: str, line: str) -> None:
+    """Some clients write headers without a space."""
+    config = {"allow_msg_ttl": True, "max_msgs_per_subject": 1, "subject_delete_marker_ttl": 60 * SECOND}
+    peer.api(f"STREAM.CREATE.{name}", {"name": name, "subjects": [f"{name}.>"], **config})
+    peer.request(f"{name}.a", b"", f"NATS/1.0\r\n{line}\r\nNats-TTL:1s\r\n\r\n".encode())
+    _wait_for(peer, name, lambda state: state["first_seq"] == 2)
+    assert peer.api(f"STREAM.INFO.{name}")["state"]["messages"] == (1 if line.endswith("DEL") else 0)
+
+
 def test_a_duplicate_is_forgotten_after_its_window(server: Server, peer: Peer, name: str) -> None:
     peer.api(f"STREAM.CREATE.{name}", {"name": name, "subjects": [f"{name}.>"], "duplicate_window": 200_000_000})
     for expected in ({"stream": name, "seq": 1}, {"stream": name, "seq": 1, "duplicate": True}):

@@ -11,6 +11,7 @@ headers say why, with a TTL of its own.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from jetlake.clock import go_duration
@@ -23,8 +24,7 @@ from jetlake.store.time_wheel import TimeWheel
 if TYPE_CHECKING:
     from jetlake.store.retention import Retention
 
-_MARKER = b"\r\nNats-Marker-Reason:"
-_KV_PURGE = b"\r\nKV-Operation: PURGE\r\n"
+_MARKER = re.compile(rb"\r\n(?:Nats-Marker-Reason:|KV-Operation: *PURGE\r\n)")
 
 
 class Expiry:
@@ -124,4 +124,4 @@ class Expiry:
 
 
 def _is_marker(record: Record) -> bool:
-    return _MARKER in record.headers or _KV_PURGE in record.headers
+    return _MARKER.search(record.headers) is not None
