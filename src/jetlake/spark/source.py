@@ -94,10 +94,10 @@ def read_partition(options: Options, schema: StructType, partition: InputPartiti
     from jetlake.spark.schema import RowBuilder
     from jetlake.spark.worker import settle
 
-    settle()
     if isinstance(partition, StreamPartition):
         origin = open_origin(options)
         try:
             yield from origin.read(partition, RowBuilder(schema, options))
         finally:
             origin.close()
+            settle()
