@@ -113,6 +113,18 @@ def test_every_core_gets_a_share_that_is_worth_a_task(monkeypatch: pytest.Monkey
     assert counts(*[32] * 12) == [3, 3, 3, 3]
 
 
+def test_partitions_are_of_the_same_size_also_where_blocks_do_not_fill_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+
+    def counts(count: int, size: int) -> list[int]:
+        return [len(row) for row in partitions([Piece("p", 0, 1, 1, 1, 0, size, b"")] * count, 100 << 20)]
+
+    assert counts(35, 10 << 20) == [9, 8, 9, 9]  # not 10, 10, 10 and 5
+    assert counts(11, 40 << 20) == [2, 2, 1, 2, 2, 2]  # three of them would be too large
+    assert counts(3, 200 << 20) == [1, 1, 1]
+    assert counts(0, 1) == []
+
+
 def test_the_set_of_messages_is_fixed_by_the_plan() -> None:
     stream = Stream()
     pieces = stream.pieces()

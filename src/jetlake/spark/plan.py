@@ -1,8 +1,8 @@
 """Which pieces of which blocks hold the messages that are wanted, and how they are shared out.
 
 Blocks are ruled out by what their sidecars say of sequences, times and subjects, before a byte of them is read; the
-decoder then filters exactly. All cores get equally many partitions, none larger than the option `partitionSize` says:
-several small blocks, one block, or a part of one.
+decoder then filters exactly. All cores get equally many partitions of about the same size, none much larger than the
+option `partitionSize` says: several small blocks, one block, or a part of one.
 """
 
 from __future__ import annotations
@@ -45,20 +45,28 @@ def plan(view: StreamView, selection: Selection, size_max: int = PARTITION_SIZE_
 
 
 def partitions(pieces: list[Piece], size_max: int = PARTITION_SIZE_DEFAULT) -> list[list[Piece]]:
-    """Pieces in rows of at most about a size, one for each core of this machine if they can be so large."""
+    """Pieces in rows of about the same size, as many for each core of this machine."""
     size_all, cores = sum(piece.end - piece.start for piece in pieces), os.cpu_count() or 1
-    turns = -(-size_all // (size_max * cores)) or 1  # of each core, all of them equally long
-    share = max(size_all // (turns * cores), SHARE_SIZE_MIN)
-    rows: list[list[Piece]] = []
-    row_size = 0
+    count_min = -(-size_all // size_max)
+    turns = -(-count_min // cores)  # of each core, all of them equally long
+    count = max(count_min, min(turns * cores, size_all // SHARE_SIZE_MIN))
+    while True:
+        rows = _even_rows(pieces, size_all, count)
+        sizes = [sum(piece.end - piece.start for piece in row) for row in rows if len(row) > 1]
+        if max(sizes, default=0) <= size_max + size_max // 8:
+            return rows
+        count += cores
+
+
+def _even_rows(pieces: list[Piece], size_all: int, count: int) -> list[list[Piece]]:
+    """Cut a line of pieces into so many equal lengths: a piece belongs where its middle lies."""
+    rows: list[list[Piece]] = [[] for _ in range(count)]
+    offset = 0
     for piece in pieces:
         size = piece.end - piece.start
-        if not rows or row_size + size > size_max or row_size + size // 2 > share:
-            rows.append([])
-            row_size = 0
-        rows[-1].append(piece)
-        row_size += size
-    return rows
+        rows[(2 * offset + size) * count // (2 * size_all)].append(piece)
+        offset += size
+    return [row for row in rows if row]
 
 
 def first_seq_at(catalog: Catalog, time_ns: int) -> int:
