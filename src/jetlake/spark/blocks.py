@@ -128,7 +128,7 @@ class PieceReader:
                 found = decode(data, start, len(data), header.hash_seed, prev_seq, is_final, *wanted, columns)
                 prev_seq = found.last_seq
                 yield found.rows, arrays(self._names, columns, found, self._headers_type), found.seen
-                if found.end == start or found.end == len(data):
+                if found.rows < columns.rows_max or found.end == len(data):
                     break
                 start = found.end
             self._rest = len(data) - found.end
