@@ -105,7 +105,7 @@ def test_every_core_gets_a_share_that_is_worth_a_task(monkeypatch: pytest.Monkey
 
     def counts(*sizes: int) -> list[int]:
         pieces = [Piece("p", 0, 1, 1, 1, 0, size * mib, b"") for size in sizes]
-        return [len(row) for row in partitions(pieces)]
+        return [len(row) for row in partitions(pieces, 128 * mib)]
 
     assert counts(*[2] * 90) == [45, 45]
     assert counts(32, 32) == [1, 1]
@@ -122,7 +122,7 @@ def test_partitions_are_of_the_same_size_also_where_blocks_do_not_fill_them(monk
     assert counts(35, 10 << 20) == [9, 8, 9, 9]  # not 10, 10, 10 and 5
     assert counts(11, 40 << 20) == [2, 2, 1, 2, 2, 2]  # three of them would be too large
     assert counts(3, 200 << 20) == [1, 1, 1]
-    assert counts(0, 1) == []
+    assert counts(0, 1) == [] and counts(2, 0) == [2]
 
 
 def test_the_set_of_messages_is_fixed_by_the_plan() -> None:

@@ -19,7 +19,7 @@ from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.subject_table import SubjectFilter
 from jetlake.store.view import StreamView
 
-PARTITION_SIZE_DEFAULT = 128 * 1024 * 1024
+PARTITION_SIZE_DEFAULT = 512 * 1024 * 1024
 SHARE_SIZE_MIN = 8 * 1024 * 1024  # to start a task takes as long as to read so much
 
 
@@ -47,6 +47,8 @@ def plan(view: StreamView, selection: Selection, size_max: int = PARTITION_SIZE_
 def partitions(pieces: list[Piece], size_max: int = PARTITION_SIZE_DEFAULT) -> list[list[Piece]]:
     """Pieces in rows of about the same size, as many for each core of this machine."""
     size_all, cores = sum(piece.end - piece.start for piece in pieces), os.cpu_count() or 1
+    if not size_all:
+        return [pieces] if pieces else []
     count_min = -(-size_all // size_max)
     turns = -(-count_min // cores)  # of each core, all of them equally long
     count = max(count_min, min(turns * cores, size_all // SHARE_SIZE_MIN))
@@ -64,7 +66,7 @@ def _even_rows(pieces: list[Piece], size_all: int, count: int) -> list[list[Piec
     offset = 0
     for piece in pieces:
         size = piece.end - piece.start
-        rows[(2 * offset + size) * count // (2 * size_all)].append(piece)
+        rows[min((2 * offset + size) * count // (2 * size_all), count - 1)].append(piece)
         offset += size
     return [row for row in rows if row]
 

@@ -34,6 +34,7 @@ from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.subject_table import SubjectTable
 from jetlake.store.view import StreamView
 
+_TASK_BLOCKS_MIN = 16  # to start a task takes as long as to check one
 _TASKS_PER_CORE, _REMOTE_TASKS = 4, 64
 _kept = threading.local()
 _RESULT = "directory string, path string, records long, file_size long, damage array<string>, notes array<string>"
@@ -88,7 +89,8 @@ def _check_blocks(spark: SparkSession, blocks: list[tuple[str, str]], settings: 
         return check_block(directory, name, last[directory] == name, settings)
 
     if hasattr(spark, "sparkContext"):  # as an RDD: what a query costs before it begins would be a third of a gigabyte
-        tasks = min(len(blocks), _TASKS_PER_CORE * spark.sparkContext.defaultParallelism)
+        cores = spark.sparkContext.defaultParallelism
+        tasks = min(len(blocks), max(cores, min(_TASKS_PER_CORE * cores, len(blocks) // _TASK_BLOCKS_MIN)))
         return spark.sparkContext.parallelize(range(len(blocks)), tasks).map(check).collect()
     # Spark Connect has none. A plain UDF: Arrow would gain nothing with a row for each block, and wants pandas.
     udf = F.udf(check, _RESULT, useArrow=False)
