@@ -33,8 +33,8 @@ SIZES = {128: 1_000_000, 1024: 1_000_000}
 SMOKE_SIZES = {128: 4_000, 1024: 1_000}
 NETWORK_COUNT, SMOKE_NETWORK_COUNT = 200_000, 2_000
 SUBJECTS = 1000
-WARM_UPS = 10  # after so many a scan no longer gets faster
-PAIRS = 7
+WARM_UPS = 20  # after so many a scan no longer gets faster
+PAIRS = 9
 
 
 def main(smoke: bool = False) -> None:
@@ -97,12 +97,13 @@ class Bench:
     def row(self, work: str, ours: str, other: str, ratio: float, bound: float, *, at_most: bool = False) -> None:
         self.rows.append([work, ours, other, f"{ratio:.2f}", goal(ratio, bound, at_most=at_most)])
 
-    def pairs(self, ours: Callable[[], object], other: Callable[[], object]) -> tuple[float, float]:
-        """The median seconds of two actions, run in turn once the JVM has compiled them both."""
+    def pairs(self, ours: Callable[[], object], other: Callable[[], object]) -> tuple[float, float, float]:
+        """The median seconds of two actions, run in turn once the JVM has compiled them both, and of their ratios."""
         for _ in range(WARM_UPS if self.rounds > 1 else 1):
             ours(), other()
         times = [(timed(ours), timed(other)) for _ in range(PAIRS if self.rounds > 1 else 1)]
-        return statistics.median(t[0] for t in times), statistics.median(t[1] for t in times)
+        mine, theirs = (statistics.median(side) for side in zip(*times, strict=True))
+        return mine, theirs, statistics.median(mine / theirs for mine, theirs in times)
 
     # Data
 
@@ -163,16 +164,16 @@ class Bench:
         columns = ["stream", "seq", "subject", "time", "time_ns", "headers", "payload", "size"]
         for size in sizes:
             stream, parquet = self.load(self.stream(size)).select(*columns), self.spark.read.parquet(self.parquet(size))
-            ours, other = self.pairs(scan(stream), scan(parquet))
+            ours, other, ratio = self.pairs(scan(stream), scan(parquet))
             label = f"full scan, all columns, {size} B"
-            self.row(label, f"{ours:.2f} s", f"Parquet {other:.2f} s", ours / other, bounds[size], at_most=True)
+            self.row(label, f"{ours:.2f} s", f"Parquet {other:.2f} s", ratio, bounds[size], at_most=True)
             self.scan_s = ours if size == sizes[0] else self.scan_s
         total = "sum(length(payload))"
-        ours, other = self.pairs(
+        ours, other, ratio = self.pairs(
             lambda: self.load(self.stream(128), columns="payload").selectExpr(total).collect(),
             lambda: self.spark.read.parquet(self.parquet(128)).selectExpr(total).collect(),
         )
-        self.row(f"{total}, 128 B", f"{ours:.2f} s", f"Parquet {other:.2f} s", ours / other, 2.1, at_most=True)
+        self.row(f"{total}, 128 B", f"{ours:.2f} s", f"Parquet {other:.2f} s", ratio, 2.1, at_most=True)
 
     def pruning(self, size: int) -> None:
         """One block of a hundred, beside the full scan; both less what an empty read costs."""
@@ -184,7 +185,7 @@ class Bench:
             "subject": {"subject": "bench.rare"},
         }
 
-        fixed, full = self.pairs(scan(self.load(path, startSeq=2**60)), scan(self.load(path)))
+        fixed, full, _ = self.pairs(scan(self.load(path, startSeq=2**60)), scan(self.load(path)))
         for name, given in options.items():
             read = scan(self.load(path, **given))
             read()
@@ -204,8 +205,8 @@ class Bench:
         def other() -> None:
             frame.write.option("compression", "none").mode("overwrite").parquet(str(other_target))
 
-        mine, theirs = self.pairs(ours, other)
-        self.row("write: store directory", f"{mine:.2f} s", f"Parquet {theirs:.2f} s", mine / theirs, 1.5, at_most=True)
+        mine, theirs, ratio = self.pairs(ours, other)
+        self.row("write: store directory", f"{mine:.2f} s", f"Parquet {theirs:.2f} s", ratio, 1.5, at_most=True)
 
     def verify(self, smoke: bool) -> None:
         """Every checksum of a gigabyte on two cores, beside one: of less, most is what a job costs at all."""
