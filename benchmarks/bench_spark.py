@@ -63,7 +63,7 @@ def main(smoke: bool = False) -> None:
             bench.scans(list(sizes))
             bench.pruning(128)
             bench.writes(128)
-            bench.verify(smoke)
+            bench.verify()
             bench.micro_batches(5 if smoke else 30)
             bench.network(network_count)
             table(["work", "ours", "beside it", "ratio", "goal"], bench.rows, left=(0, 4))
@@ -208,14 +208,13 @@ class Bench:
         mine, theirs, ratio = self.pairs(ours, other)
         self.row("write: store directory", f"{mine:.2f} s", f"Parquet {theirs:.2f} s", ratio, 1.5, at_most=True)
 
-    def verify(self, smoke: bool) -> None:
+    def verify(self) -> None:
         """Every checksum of a gigabyte on two cores, beside one: of less, most is what a job costs at all."""
         from jetlake.spark.jobs.verify import verify
 
-        one = subprocess_verify(self.stream(1024)) if not smoke else 1.0
-        verify(self.spark, self.stream(1024))
-        two = statistics.median(timed(lambda: verify(self.spark, self.stream(1024))) for _ in range(self.rounds))
-        self.row(f"verify, {CORES} cores", f"{two:.2f} s", f"one core {one:.2f} s", one / two, 1.5)
+        path = self.stream(1024)
+        two, one, ratio = self.pairs(lambda: verify(self.spark, path), lambda: verify(self.spark, path, tasks=1))
+        self.row(f"verify, {CORES} cores", f"{two:.2f} s", f"one core {one:.2f} s", 1 / ratio, 1.5)
 
     def micro_batches(self, count: int) -> None:
         """From a publish to the sink, in a query that is running."""
@@ -315,23 +314,6 @@ def fill(path: Path, count: int, size: int, block_size: int) -> None:
             done += len(ops) // 10
             store.append_batch(data, ops)
             store.commit()
-
-
-def subprocess_verify(path: str) -> float:
-    """The same job on one core, in a session of its own; seconds of the second run."""
-    code = """
-import sys, time
-from jetlake.spark.jobs.verify import verify
-from jetlake.spark.spark_session import session
-spark, times = session(master="local[1]"), []
-for _ in range(4):
-    started = time.perf_counter()
-    verify(spark, sys.argv[1])
-    times.append(time.perf_counter() - started)
-print("took", sorted(times[1:])[1])
-"""
-    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
-    return float(done.stdout.split("took")[1])
 
 
 @contextmanager

@@ -58,12 +58,12 @@ class Verified:
         return not self.damage and not self.lost
 
 
-def verify(spark: SparkSession, path: str, **options: str) -> list[Verified]:
-    """Check the streams at or below a directory; `options` are keyFile and passphraseFile."""
+def verify(spark: SparkSession, path: str, *, tasks: int = 0, **options: str) -> list[Verified]:
+    """Check the streams at or below a directory, in so many tasks; `options` are keyFile and passphraseFile."""
     settings = parse_options({"path": path, **options})
     reports = {directory: Verified(directory) for directory in find_streams(path)}
     blocks = [(directory, name) for directory in reports for name in OS_FILES.list(directory) if _is_block(name)]
-    for row in _check_blocks(spark, blocks, settings):
+    for row in _check_blocks(spark, blocks, settings, tasks):
         report = reports[row["directory"]]
         report.blocks += 1
         report.records += row["records"]
@@ -79,7 +79,9 @@ def _is_block(name: str) -> bool:
     return parse_block_name(name) is not None
 
 
-def _check_blocks(spark: SparkSession, blocks: list[tuple[str, str]], settings: Options) -> list[dict[str, Any]]:
+def _check_blocks(
+    spark: SparkSession, blocks: list[tuple[str, str]], settings: Options, tasks: int
+) -> list[dict[str, Any]]:
     if not blocks:
         return []
     last = dict(blocks)
@@ -90,11 +92,11 @@ def _check_blocks(spark: SparkSession, blocks: list[tuple[str, str]], settings: 
 
     if hasattr(spark, "sparkContext"):  # as an RDD: what a query costs before it begins would be a third of a gigabyte
         cores = spark.sparkContext.defaultParallelism
-        tasks = min(len(blocks), max(cores, min(_TASKS_PER_CORE * cores, len(blocks) // _TASK_BLOCKS_MIN)))
-        return spark.sparkContext.parallelize(range(len(blocks)), tasks).map(check).collect()
+        tasks = tasks or max(cores, min(_TASKS_PER_CORE * cores, len(blocks) // _TASK_BLOCKS_MIN))
+        return spark.sparkContext.parallelize(range(len(blocks)), min(len(blocks), tasks)).map(check).collect()
     # Spark Connect has none. A plain UDF: Arrow would gain nothing with a row for each block, and wants pandas.
     udf = F.udf(check, _RESULT, useArrow=False)
-    found = spark.range(0, len(blocks), 1, min(len(blocks), _REMOTE_TASKS)).select(udf("id").alias("found"))
+    found = spark.range(0, len(blocks), 1, min(len(blocks), tasks or _REMOTE_TASKS)).select(udf("id").alias("found"))
     return [row.found.asDict() for row in found.collect()]
 
 
