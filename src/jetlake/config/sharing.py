@@ -6,7 +6,7 @@ checked when the configuration is read, so that what a server links together is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -35,13 +35,18 @@ _RESPONSE_TYPES = {"single": "singleton", "singleton": "singleton", "stream": "s
 _THRESHOLD = "threshold response_threshold response_max_time response_time"
 
 
-def _filter(value: Value, warnings: list[str]) -> str:
-    subject = string(value, warnings)
-    try:
-        check_filter(subject)
-    except BadSubject as error:
-        raise value.error(str(error)) from None
-    return subject
+def _subject(check: Callable[[str], None]) -> Reader:
+    """A reader of subjects, or of patterns of them, as the check goes."""
+
+    def read(value: Value, warnings: list[str]) -> str:
+        subject = string(value, warnings)
+        try:
+            check(subject)
+        except BadSubject as error:
+            raise value.error(str(error)) from None
+        return subject
+
+    return read
 
 
 def _response_type(value: Value, warnings: list[str]) -> str:
@@ -65,8 +70,8 @@ def _account_names(value: Value, warnings: list[str]) -> tuple[str, ...]:
 EXPORT = Section(
     "an export",
     keys(
-        stream=("", _filter),
-        service=("", _filter),
+        stream=("", _subject(check_filter)),
+        service=("", _subject(check_filter)),
         accounts=("", _account_names),
         account_token_position=("", integer(1)),
         response_type=("response response_type", _response_type),
@@ -77,7 +82,7 @@ EXPORT = Section(
 )
 _OF_SERVICES = ("response_type", "response_threshold_s")
 
-SOURCE = Section("what is imported", keys(account=("", string), subject=("", _filter)))
+SOURCE = Section("what is imported", keys(account=("", string), subject=("", _subject(check_filter))))
 
 
 def _source(value: Value, warnings: list[str]) -> dict[str, str]:
@@ -87,18 +92,15 @@ def _source(value: Value, warnings: list[str]) -> dict[str, str]:
     return fields
 
 
-def _prefix(value: Value, warnings: list[str]) -> str:
-    prefix = string(value, warnings)
-    try:
-        check_subject(prefix)
-    except BadSubject as error:
-        raise value.error(str(error)) from None
-    return prefix
-
-
 IMPORT = Section(
     "an import",
-    keys(stream=("", _source), service=("", _source), to=("", string), prefix=("", _prefix), share=("", boolean)),
+    keys(
+        stream=("", _source),
+        service=("", _source),
+        to=("", string),
+        prefix=("", _subject(check_subject)),
+        share=("", boolean),
+    ),
     ignored=names("allow_trace"),
 )
 
