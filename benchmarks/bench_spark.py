@@ -33,8 +33,11 @@ SIZES = {128: 1_000_000, 1024: 1_000_000}
 SMOKE_SIZES = {128: 4_000, 1024: 1_000}
 NETWORK_COUNT, SMOKE_NETWORK_COUNT = 200_000, 2_000
 SUBJECTS = 1000
-WARM_UPS = 20  # after so many a scan no longer gets faster
-PAIRS = 9
+WARM_UPS = 20  # after so many more a scan no longer gets faster
+COLD_WARM_UPS = 40  # the first one, until the JVM has compiled most of what all of them use
+PAIRS = 15
+DECODES, DECODE_PAUSE_S = 41, 0.25  # over some seconds: a neighbour's moment would be all of what takes a tenth of one
+VERIFIED_STREAMS = 4
 
 
 def main(smoke: bool = False) -> None:
@@ -97,9 +100,11 @@ class Bench:
     def row(self, work: str, ours: str, other: str, ratio: float, bound: float, *, at_most: bool = False) -> None:
         self.rows.append([work, ours, other, f"{ratio:.2f}", goal(ratio, bound, at_most=at_most)])
 
-    def pairs(self, ours: Callable[[], object], other: Callable[[], object]) -> tuple[float, float, float]:
+    def pairs(
+        self, ours: Callable[[], object], other: Callable[[], object], warm_ups: int = WARM_UPS
+    ) -> tuple[float, float, float]:
         """The median seconds of two actions, run in turn once the JVM has compiled them both, and of their ratios."""
-        for _ in range(WARM_UPS if self.rounds > 1 else 1):
+        for _ in range(warm_ups if self.rounds > 1 else 1):
             ours(), other()
         times = [(timed(ours), timed(other)) for _ in range(PAIRS if self.rounds > 1 else 1)]
         mine, theirs = (statistics.median(side) for side in zip(*times, strict=True))
@@ -154,7 +159,10 @@ class Bench:
             return watch.cpu_ns / len(body)
 
         walk()
-        both = [(walk(), hash_all()) for _ in range(2 * self.rounds + 1)]
+        both = []
+        for _ in range(DECODES if self.rounds > 1 else 1):
+            time.sleep(DECODE_PAUSE_S)
+            both.append((walk(), hash_all()))
         ours, other = (statistics.median(pair[place] for pair in both) for place in (0, 1))
         self.row("decoder to Arrow, one core", f"{1 / ours:.1f} GB/s", f"XXH64 {1 / other:.1f} GB/s", other / ours, 0.4)
 
@@ -164,7 +172,8 @@ class Bench:
         columns = ["stream", "seq", "subject", "time", "time_ns", "headers", "payload", "size"]
         for size in sizes:
             stream, parquet = self.load(self.stream(size)).select(*columns), self.spark.read.parquet(self.parquet(size))
-            ours, other, ratio = self.pairs(scan(stream), scan(parquet))
+            warm_ups = COLD_WARM_UPS if size == sizes[0] else WARM_UPS
+            ours, other, ratio = self.pairs(scan(stream), scan(parquet), warm_ups)
             label = f"full scan, all columns, {size} B"
             self.row(label, f"{ours:.2f} s", f"Parquet {other:.2f} s", ratio, bounds[size], at_most=True)
             self.scan_s = ours if size == sizes[0] else self.scan_s
@@ -209,11 +218,15 @@ class Bench:
         self.row("write: store directory", f"{mine:.2f} s", f"Parquet {theirs:.2f} s", ratio, 1.5, at_most=True)
 
     def verify(self) -> None:
-        """Every checksum of a gigabyte on two cores, beside one: of less, most is what a job costs at all."""
+        """Every checksum of some gigabytes on two cores, beside one: of less, much is what a job costs at all."""
         from jetlake.spark.jobs.verify import verify
 
-        path = self.stream(1024)
-        two, one, ratio = self.pairs(lambda: verify(self.spark, path), lambda: verify(self.spark, path, tasks=1))
+        path = self.directory / "V"
+        for number in range(VERIFIED_STREAMS):
+            shutil.copytree(self.stream(1024), path / str(number), copy_function=os.link)
+        two, one, ratio = self.pairs(
+            lambda: verify(self.spark, str(path)), lambda: verify(self.spark, str(path), tasks=1), warm_ups=3
+        )
         self.row(f"verify, {CORES} cores", f"{two:.2f} s", f"one core {one:.2f} s", 1 / ratio, 1.5)
 
     def micro_batches(self, count: int) -> None:

@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy
 
 from jetlake.buffers cimport room_of
-from jetlake.store._record_c cimport Parts, load64
+from jetlake.store._record_c cimport RUN_MAX, Parts, load64
 
 cdef enum:  # as in `_arrow_py`; a test compares them
     SEQ = 1
@@ -103,26 +103,29 @@ cdef inline Text text_column(offsets, data, bint is_wanted, Py_ssize_t texts_max
 
 
 cdef inline void put_bytes(Text* out, const uint8_t* text, Py_ssize_t size) noexcept nogil:
-    """As it is; where it is short, in steps of 16 bytes, so up to 15 too many.
+    """As it is; where it is short, without a call and in steps of 16 bytes, so up to 16 too many.
 
     A record's trailer follows all of its parts, and there is room for SLACK bytes behind a column.
     """
     cdef uint8_t* copy = out.data + out.size
-    cdef uint8_t* end = copy + size
     out.size += size
     out.count += 1
     out.offsets[out.count] = <int32_t>out.size
+    if size <= 16:
+        memcpy(copy, text, 16)
+        return
+    if 64 <= size <= 128:
+        memcpy(copy, text, 64)
+        memcpy(copy + size - 64, text + size - 64, 64)
+        return
     if size > SHORT_MAX:
         memcpy(copy, text, size)
         return
-    while end - copy >= 64:  # spares the call
-        memcpy(copy, text, 64)
-        copy += 64
-        text += 64
-    while copy < end:
+    while size > 0:
         memcpy(copy, text, 16)
         copy += 16
         text += 16
+        size -= 16
 
 
 cdef inline void make_utf8(Text* out, Py_ssize_t first) noexcept nogil:
@@ -131,12 +134,14 @@ cdef inline void make_utf8(Text* out, Py_ssize_t first) noexcept nogil:
     cdef uint8_t* end = out.data + out.size
     cdef uint64_t bits = 0
     cdef Py_ssize_t number
-    while end - text >= 8:
+    while end - text >= 16:
+        bits |= load64(text) | load64(text + 8)
+        text += 16
+    if end - text >= 8:
         bits |= load64(text)
         text += 8
-    while text < end:
-        bits |= text[0]
-        text += 1
+    if text < end:
+        bits |= load64(text) << (64 - 8 * (end - text))
     if not bits & <uint64_t>0x8080808080808080ULL:
         return
     for number in range(first, out.count):
@@ -230,9 +235,11 @@ cdef inline int put_rows(Out* out, const uint8_t* base, const Parts* rows, Py_ss
     """Messages, column by column. At least SLACK bytes can be read behind each part of them."""
     cdef Text texts  # a column, where no byte that is copied could be a part of it: that keeps it in registers
     cdef Py_ssize_t first = out.rows, i
-    cdef uint32_t headers_size = 0
-    if out.mask & (SEQ | TIME | TIME_NS | SIZE):
-        put_numbers(out, rows, count)
+    cdef bint has_headers
+    if count == RUN_MAX:  # most often; a compiler unrolls what has a number
+        has_headers = put_numbers(out, rows, RUN_MAX)
+    else:
+        has_headers = put_numbers(out, rows, count)
     if out.mask & SUBJECT:
         texts = out.subjects
         for i in range(count):
@@ -244,18 +251,20 @@ cdef inline int put_rows(Out* out, const uint8_t* base, const Parts* rows, Py_ss
         for i in range(count):
             put_bytes(&texts, base + rows[i].payload_start, rows[i].payload_size)
         out.payloads = texts
-    if out.mask & HEADERS:
+    if has_headers:
         for i in range(count):
-            headers_size |= rows[i].headers_size
-        for i in range(count):
-            if headers_size and rows[i].headers_size:
+            if rows[i].headers_size:
                 put_headers(out, base + rows[i].headers_start, rows[i].headers_size)
             out.map_offsets[first + i + 1] = <int32_t>out.keys.count
     out.rows += count
     return 0
 
 
-cdef inline void put_numbers(Out* out, const Parts* rows, Py_ssize_t count) noexcept nogil:
+cdef inline bint put_numbers(Out* out, const Parts* rows, Py_ssize_t count) noexcept nogil:
+    """Columns of numbers, and that of headers as if there were none; whether there are some."""
+    cdef int32_t* map_offsets = out.map_offsets + out.rows + 1
+    cdef int32_t key_count = <int32_t>out.keys.count
+    cdef uint32_t headers_size = 0
     cdef int64_t* seqs = out.seqs + out.rows
     cdef int64_t* times = out.times + out.rows
     cdef int64_t* times_ns = out.times_ns + out.rows
@@ -275,6 +284,11 @@ cdef inline void put_numbers(Out* out, const Parts* rows, Py_ssize_t count) noex
     if out.mask & SIZE:
         for i in range(count):
             sizes[i] = <int32_t>rows[i].payload_size
+    if out.mask & HEADERS:
+        for i in range(count):
+            headers_size |= rows[i].headers_size
+            map_offsets[i] = key_count
+    return headers_size != 0
 
 
 cdef inline int put_many_headers(bytes block, Out* out) except -1:

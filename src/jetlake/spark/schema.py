@@ -106,6 +106,7 @@ class RowBuilder:
         self.schema: pa.Schema = to_arrow_schema(schema, timezone="UTC")
         self._json_names = {name: name.removeprefix(options.payload_prefix) for name in extra}
         self._json = self._whole_json()
+        self._name, self._repeats = "", pa.nulls(0, pa.string())
         is_strict = options.payload != "binary" and options.malformed == "fail"
         is_text = options.payload == "string" and "payload" in names
         self._is_decoded = bool(extra) or MALFORMED in names or is_text or is_strict
@@ -145,12 +146,18 @@ class RowBuilder:
         """A batch of some messages of a stream."""
         found = dict(columns)
         if "stream" in self.schema.names:
-            found["stream"] = pa.repeat(pa.scalar(stream, pa.string()), rows)
+            found["stream"] = self._repeat(stream, rows)
         if self._tokens.names and "subject" in found:
             found |= self._tokens.columns(found["subject"])
         if self._is_decoded:
             self._decode(stream, found)
         return pa.RecordBatch.from_arrays([found[field.name] for field in self.schema], schema=self.schema)
+
+    def _repeat(self, stream: str, rows: int) -> pa.Array:
+        """The stream's name for so many rows, out of the longest such column so far."""
+        if self._name != stream or len(self._repeats) < rows:
+            self._name, self._repeats = stream, pa.repeat(pa.scalar(stream, pa.string()), rows + rows // 8)
+        return self._repeats.slice(0, rows)
 
     def _decode(self, stream: str, found: dict[str, pa.Array]) -> None:
         payloads = found["payload"]

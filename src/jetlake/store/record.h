@@ -125,38 +125,37 @@ static inline uint32_t jl_hint_place(const unsigned char *subject, uint32_t size
    ascend; how many. The ends of all hashes come after their beginnings, so that the processor works on several at once.
    `hints`, if not NULL, are addresses of what is known of subjects: those of these messages are put into `places`, and
    fetched while the messages are verified. */
-static inline uint32_t jl_sound_run_hinted(const unsigned char *data, uint64_t offset, uint64_t end, uint64_t seed,
-                                           uint64_t prev_seq, uint64_t seq_max, uint64_t span_max, jl_parts *out,
-                                           uint32_t count_max, void *const *hints, uint32_t hint_size,
-                                           uint32_t *places) {
+static inline __attribute__((always_inline)) uint32_t jl_sound_run_hinted(
+    const unsigned char *data, uint64_t offset, uint64_t end, uint64_t seed, uint64_t prev_seq, uint64_t seq_max,
+    uint64_t span_max, jl_parts *out, uint32_t count_max, void *const *hints, uint32_t hint_size, uint32_t *places) {
     jl_lanes lanes[JL_RUN_MAX];
-    uint64_t sizes[JL_RUN_MAX];
+    uint64_t start = offset;
     uint32_t count = 0, i;
     for (; count < count_max && jl_parse(data, offset, end, seed, 1, &out[count]); count++) {
         const jl_parts *parts = &out[count];
-        if (parts->flags & JL_NOT_MESSAGE || !parts->subject_size || parts->seq <= prev_seq || parts->seq > seq_max ||
-            parts->seq - prev_seq > span_max)
+        if (parts->flags & JL_NOT_MESSAGE || !parts->subject_size || parts->seq > seq_max ||
+            parts->seq - prev_seq - 1 >= span_max) /* not higher is as far away as can be */
             break;
         if (hints) {
             places[count] = jl_hint_place(data + parts->subject_start, parts->subject_size);
             __builtin_prefetch(hints[places[count]]);
             __builtin_prefetch((const char *)hints[places[count]] + hint_size + parts->subject_size - 1);
         }
-        sizes[count] = parts->end - 8 - offset;
-        lanes[count] = jl_hash_begin(data + offset, sizes[count], seed);
+        lanes[count] = jl_hash_begin(data + offset, parts->end - 8 - offset, seed);
         prev_seq = parts->seq;
         offset = parts->end;
     }
-    for (i = 0; i < count; i++) {
+    for (i = 0; i < count; start = out[i].end, i++) {
         const unsigned char *stop = data + out[i].end - 8;
-        if (jl_hash_end(&lanes[i], stop, sizes[i], seed) != jl_load64(stop)) break;
+        if (jl_hash_end(&lanes[i], stop, out[i].end - 8 - start, seed) != jl_load64(stop)) break;
     }
     return i;
 }
 
-static inline uint32_t jl_sound_run(const unsigned char *data, uint64_t offset, uint64_t end, uint64_t seed,
-                                    uint64_t prev_seq, uint64_t seq_max, uint64_t span_max, jl_parts *out,
-                                    uint32_t count_max) {
+/* The same without hints. Not inlined: that leaves it more registers than its callers could. */
+static __attribute__((noinline, unused)) uint32_t jl_sound_run(const unsigned char *data, uint64_t offset, uint64_t end,
+                                                               uint64_t seed, uint64_t prev_seq, uint64_t seq_max,
+                                                               uint64_t span_max, jl_parts *out, uint32_t count_max) {
     return jl_sound_run_hinted(data, offset, end, seed, prev_seq, seq_max, span_max, out, count_max, NULL, 0, NULL);
 }
 
