@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Iterable
+from functools import cache
 from sys import getrefcount
 from typing import NamedTuple, Protocol
 
@@ -174,12 +175,21 @@ def _array(name: str, columns: Columns, found: Filled, headers_type: pa.DataType
 
 
 def _headers(columns: Columns, found: Filled, kind: pa.DataType) -> pa.Array:
+    pairs = _header_pairs(columns, found, kind) if found.entries else _no_pairs(kind)
+    return _from_buffers(kind, found.rows, columns.map_offsets, children=[pairs])
+
+
+@cache
+def _no_pairs(kind: pa.DataType) -> pa.Array:
+    return pa.array([], pa.struct([kind.key_field, kind.item_field]))
+
+
+def _header_pairs(columns: Columns, found: Filled, kind: pa.DataType) -> pa.Array:
     keys = _from_buffers(pa.string(), found.entries, columns.key_offsets, columns.keys)
     texts = _from_buffers(pa.string(), found.values, columns.value_offsets, columns.values)
     lists = _from_buffers(kind.item_type, found.entries, columns.list_offsets, children=[texts])
     entry = pa.struct([kind.key_field, kind.item_field])
-    pairs = _from_buffers(entry, found.entries, children=[keys, lists])
-    return _from_buffers(kind, found.rows, columns.map_offsets, children=[pairs])
+    return _from_buffers(entry, found.entries, children=[keys, lists])
 
 
 def _from_buffers(

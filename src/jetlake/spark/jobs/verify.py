@@ -35,7 +35,7 @@ from jetlake.store.subject_table import SubjectTable
 from jetlake.store.view import StreamView
 
 _TASK_BLOCKS_MIN = 16  # to start a task takes as long as to check one
-_TASKS_PER_CORE, _REMOTE_TASKS = 4, 64
+_TASKS_PER_CORE, _REMOTE_TASKS = 2, 64
 _kept = threading.local()
 _RESULT = "directory string, path string, records long, file_size long, damage array<string>, notes array<string>"
 
