@@ -35,7 +35,7 @@ NETWORK_COUNT, SMOKE_NETWORK_COUNT = 200_000, 2_000
 SUBJECTS = 1000
 WARM_UPS = 20  # after so many more a scan no longer gets faster
 COLD_WARM_UPS = 40  # the first one, until the JVM has compiled most of what all of them use
-PAIRS = 15
+PAIRS = 31  # fewer swing by a tenth and more on a machine that is shared
 DECODES, DECODE_PAUSE_S = 41, 0.25  # over some seconds: a neighbour's moment would be all of what takes a tenth of one
 VERIFIED_STREAMS = 4
 

@@ -18,6 +18,8 @@ _JAVA_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_ch
 TUNED = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.buffer.size": str(256 * 1024),  # between Python and Java; with 64 KB a scan of 1 KiB rows takes a tenth more
+    # A row's columns are copied by one method instead of two, which the JVM compiles better: a tenth less of its work.
+    "spark.sql.codegen.methodSplitThreshold": "4096",
     "spark.sql.session.timeZone": "UTC",
     "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
     "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
