@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ SUBJECTS = 1000
 WARM_UPS = 20  # after so many more a scan no longer gets faster
 COLD_WARM_UPS = 40  # the first one, until the JVM has compiled most of what all of them use
 PAIRS = 31  # fewer swing by a tenth and more on a machine that is shared
-DECODES, DECODE_PAUSE_S = 41, 0.25  # over some seconds: a neighbour's moment would be all of what takes a tenth of one
+DECODES = 11  # between each two of the other works: a neighbour's minute would be all of what takes a few seconds
 VERIFIED_STREAMS = 4
 
 
@@ -58,17 +59,22 @@ def main(smoke: bool = False) -> None:
     is_ours = SparkSession.getActiveSession() is None
     with scratch() as directory:
         bench = Bench(directory, rounds)
-        bench.decoder(sizes[128])  # before there is a JVM, whose threads want the core too
+        decoder = Decoder(sizes[128], DECODES if rounds > 1 else 1)
         spark = bench.spark = session("bench", master=f"local[{CORES}]")
+        works: list[Callable[[], None]] = [
+            *(partial(bench.make, size, count) for size, count in sizes.items()),
+            partial(bench.scans, list(sizes)),
+            partial(bench.pruning, 128),
+            partial(bench.writes, 128),
+            bench.verify,
+            partial(bench.micro_batches, 5 if smoke else 30),
+            partial(bench.network, network_count),
+        ]
         try:
-            for size, count in sizes.items():
-                bench.make(size, count)
-            bench.scans(list(sizes))
-            bench.pruning(128)
-            bench.writes(128)
-            bench.verify()
-            bench.micro_batches(5 if smoke else 30)
-            bench.network(network_count)
+            for work in works:
+                decoder.sample()
+                work()
+            bench.row(*decoder.result(), 0.4)
             table(["work", "ours", "beside it", "ratio", "goal"], bench.rows, left=(0, 4))
             if not smoke:
                 bench.growth()
@@ -86,6 +92,50 @@ def timed(action: Callable[[], object]) -> float:
     started = time.perf_counter()
     action()
     return time.perf_counter() - started
+
+
+class Decoder:
+    """The kernel alone: records to Arrow columns, beside one XXH64 over the same bytes."""
+
+    def __init__(self, count: int, rounds: int) -> None:
+        from benchmarks.bench_scan import block_body
+        from jetlake.spark.arrow import ALL as EVERY_COLUMN
+        from jetlake.spark.arrow import ColumnPool
+
+        self.body, _ = block_body(min(count, 400_000))
+        self.pool, self.rounds = ColumnPool(EVERY_COLUMN), rounds
+        self.costs: list[tuple[float, float]] = []  # of a byte, in nanoseconds: ours, the hash's
+        self.walk()
+
+    def sample(self) -> None:
+        self.costs += [(self.walk(), self.hash_all()) for _ in range(self.rounds)]
+
+    def walk(self) -> float:
+        from jetlake.spark.arrow import Wanted, arrays, decode
+        from jetlake.store.sequence_set import SequenceSet
+
+        wanted, window = Wanted.of(1, 2**62, SequenceSet()), 2 * 1024 * 1024
+        with Stopwatch() as watch:
+            offset = prev_seq = 0
+            while offset < len(self.body):
+                end = min(offset + window, len(self.body))
+                columns = self.pool.take(window)
+                found = decode(self.body, offset, end, SEED, prev_seq, False, *wanted, columns)
+                arrays(["subject", "payload"], columns, found)
+                offset, prev_seq = found.end, found.last_seq
+        return watch.cpu_ns / len(self.body)
+
+    def hash_all(self) -> float:
+        import xxhash
+
+        with Stopwatch() as watch:
+            xxhash.xxh64_intdigest(self.body, SEED)
+        return watch.cpu_ns / len(self.body)
+
+    def result(self) -> tuple[str, str, str, float]:
+        ours, other = (statistics.median(side) for side in zip(*self.costs, strict=True))
+        ratio = statistics.median(other / ours for ours, other in self.costs)
+        return "decoder to Arrow, one core", f"{1 / ours:.1f} GB/s", f"XXH64 {1 / other:.1f} GB/s", ratio
 
 
 class Bench:
@@ -129,42 +179,6 @@ class Bench:
         frame.write.option("compression", "none").mode("overwrite").parquet(self.parquet(size))
 
     # Work
-
-    def decoder(self, count: int) -> None:
-        """The kernel alone: records to Arrow columns, beside one XXH64 over the same bytes."""
-        import xxhash
-
-        from benchmarks.bench_scan import block_body
-        from jetlake.spark.arrow import ALL as EVERY_COLUMN
-        from jetlake.spark.arrow import ColumnPool, Wanted, arrays, decode
-        from jetlake.store.sequence_set import SequenceSet
-
-        body, _ = block_body(min(count, 400_000))
-        wanted, pool, window = Wanted.of(1, 2**62, SequenceSet()), ColumnPool(EVERY_COLUMN), 2 * 1024 * 1024
-
-        def walk() -> float:
-            with Stopwatch() as watch:
-                offset = prev_seq = 0
-                while offset < len(body):
-                    end = min(offset + window, len(body))
-                    columns = pool.take(window)
-                    found = decode(body, offset, end, SEED, prev_seq, False, *wanted, columns)
-                    arrays(["subject", "payload"], columns, found)
-                    offset, prev_seq = found.end, found.last_seq
-            return watch.cpu_ns / len(body)
-
-        def hash_all() -> float:
-            with Stopwatch() as watch:
-                xxhash.xxh64_intdigest(body, SEED)
-            return watch.cpu_ns / len(body)
-
-        walk()
-        both = []
-        for _ in range(DECODES if self.rounds > 1 else 1):
-            time.sleep(DECODE_PAUSE_S)
-            both.append((walk(), hash_all()))
-        ours, other = (statistics.median(pair[place] for pair in both) for place in (0, 1))
-        self.row("decoder to Arrow, one core", f"{1 / ours:.1f} GB/s", f"XXH64 {1 / other:.1f} GB/s", other / ours, 0.4)
 
     def scans(self, sizes: list[int]) -> None:
         """Full scans, beside Parquet in the same session."""
