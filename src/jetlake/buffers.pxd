@@ -5,6 +5,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyOb
 
 cdef inline void* _address(buffer, int flags, Py_ssize_t* size) except? NULL:
     cdef Py_buffer view
+    size[0] = 0  # also where this is no buffer: a compiler cannot know that nobody asks for the size then
     PyObject_GetBuffer(buffer, &view, flags)
     cdef void* start = view.buf if view.len else NULL
     size[0] = view.len
