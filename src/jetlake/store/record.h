@@ -67,10 +67,25 @@ static inline uint16_t jl_size_check(uint8_t flags, uint32_t subject_size, uint3
     return (uint16_t)(mixed >> 48);
 }
 
+/* The parts of a record whose flags and sizes are known, from its subject at `at` on; 0 when they do not fit. */
+static inline int jl_place(const unsigned char *data, uint64_t at, uint64_t end, int expires, jl_parts *out) {
+    uint64_t size = (uint64_t)out->subject_size + out->headers_size + out->payload_size + JL_TRAILER_SIZE;
+    if (expires) size += 8;
+    if (size > end - at) return 0;
+    out->subject_start = at;
+    out->headers_start = at + out->subject_size;
+    out->payload_start = out->headers_start + out->headers_size;
+    out->end = at + size;
+    out->expires_ns = expires ? (int64_t)jl_load64(data + out->end - 32) : 0;
+    out->seq = jl_load64(data + out->end - 24);
+    out->time_ns = (int64_t)jl_load64(data + out->end - 16);
+    return 1;
+}
+
 /* Find the parts of a record of the most frequent kind: a message that does not expire, with less than 128 bytes of
    subject and of headers and 128 to 16383 of payload, so that one word holds its flags and sizes; 0 for any other. */
 static inline int jl_parse_plain(const unsigned char *data, uint64_t start, uint64_t end, jl_parts *out) {
-    uint64_t word, at = start + 7, size;
+    uint64_t word;
     if (end - start < 8) return 0;
     word = jl_load64(data + start);
     if ((word & (0x8080808000 | (0xFF & ~JL_MSG_ID))) != 0x80000000) return 0;
@@ -78,23 +93,14 @@ static inline int jl_parse_plain(const unsigned char *data, uint64_t start, uint
     out->subject_size = word >> 8 & 0x7F;
     out->headers_size = word >> 16 & 0x7F;
     out->payload_size = (word >> 24 & 0x7F) | (word >> 25 & 0x3F80);
-    size = (uint64_t)out->subject_size + out->headers_size + out->payload_size + JL_TRAILER_SIZE;
-    if (size > end - at) return 0;
-    out->subject_start = at;
-    out->headers_start = at + out->subject_size;
-    out->payload_start = out->headers_start + out->headers_size;
-    out->end = at + size;
-    out->expires_ns = 0;
-    out->seq = jl_load64(data + out->end - 24);
-    out->time_ns = (int64_t)jl_load64(data + out->end - 16);
-    return 1;
+    return jl_place(data, start + 7, end, 0, out);
 }
 
 /* Find the parts of the record at `start`; 0 when they do not all lie before `end`, or their sizes are not sound.
    `is_expected` where a record is known to start: then its checksum will tell, and the check of sizes can be spared. */
 static inline int jl_parse(const unsigned char *data, uint64_t start, uint64_t end, uint64_t seed, int is_expected,
                            jl_parts *out) {
-    uint64_t at = start + 1, size;
+    uint64_t at = start + 1;
     if (start >= end) return 0;
     if (is_expected && jl_parse_plain(data, start, end, out)) return 1;
     out->flags = data[start];
@@ -105,18 +111,7 @@ static inline int jl_parse(const unsigned char *data, uint64_t start, uint64_t e
     if (!is_expected && (data[at] | (uint16_t)data[at + 1] << 8) !=
         jl_size_check(out->flags, out->subject_size, out->headers_size, out->payload_size, seed))
         return 0;
-    at += 2;
-    size = (uint64_t)out->subject_size + out->headers_size + out->payload_size + JL_TRAILER_SIZE;
-    if (out->flags & JL_EXPIRES) size += 8;
-    if (size > end - at) return 0;
-    out->subject_start = at;
-    out->headers_start = at + out->subject_size;
-    out->payload_start = out->headers_start + out->headers_size;
-    out->end = at + size;
-    out->expires_ns = out->flags & JL_EXPIRES ? (int64_t)jl_load64(data + out->end - 32) : 0;
-    out->seq = jl_load64(data + out->end - 24);
-    out->time_ns = (int64_t)jl_load64(data + out->end - 16);
-    return 1;
+    return jl_place(data, at + 2, end, out->flags & JL_EXPIRES, out);
 }
 
 /* Does the checksum match? */
