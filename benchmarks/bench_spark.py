@@ -94,6 +94,12 @@ def timed(action: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
+def compared(rounds: list[list[float]], ours: int, other: int) -> tuple[float, float, float]:
+    """The medians of two of the sides of some rounds, and of their ratios."""
+    mine, theirs = (statistics.median(times[side] for times in rounds) for side in (ours, other))
+    return mine, theirs, statistics.median(times[ours] / times[other] for times in rounds)
+
+
 class Decoder:
     """The kernel alone: records to Arrow columns, beside one XXH64 over the same bytes."""
 
@@ -150,15 +156,18 @@ class Bench:
     def row(self, work: str, ours: str, other: str, ratio: float, bound: float, *, at_most: bool = False) -> None:
         self.rows.append([work, ours, other, f"{ratio:.2f}", goal(ratio, bound, at_most=at_most)])
 
+    def turns(self, *actions: Callable[[], object], warm_ups: int = WARM_UPS) -> list[list[float]]:
+        """The seconds that some actions take, each run in turn once the JVM has compiled them all."""
+        for _ in range(warm_ups if self.rounds > 1 else 1):
+            for action in actions:
+                action()
+        return [[timed(action) for action in actions] for _ in range(PAIRS if self.rounds > 1 else 1)]
+
     def pairs(
         self, ours: Callable[[], object], other: Callable[[], object], warm_ups: int = WARM_UPS
     ) -> tuple[float, float, float]:
-        """The median seconds of two actions, run in turn once the JVM has compiled them both, and of their ratios."""
-        for _ in range(warm_ups if self.rounds > 1 else 1):
-            ours(), other()
-        times = [(timed(ours), timed(other)) for _ in range(PAIRS if self.rounds > 1 else 1)]
-        mine, theirs = (statistics.median(side) for side in zip(*times, strict=True))
-        return mine, theirs, statistics.median(mine / theirs for mine, theirs in times)
+        """The median seconds of two actions, and of their ratios."""
+        return compared(self.turns(ours, other, warm_ups=warm_ups), 0, 1)
 
     # Data
 
@@ -181,16 +190,19 @@ class Bench:
     # Work
 
     def scans(self, sizes: list[int]) -> None:
-        """Full scans, beside Parquet in the same session."""
+        """Full scans in both ways to read, beside Parquet in the same session."""
+        from jetlake.spark import read
+
         bounds = {128: 1.5, 1024: 1.1}
-        columns = ["stream", "seq", "subject", "time", "time_ns", "headers", "payload", "size"]
         for size in sizes:
-            stream, parquet = self.load(self.stream(size)).select(*columns), self.spark.read.parquet(self.parquet(size))
+            path = self.stream(size)
+            frames = [read(self.spark, path=path), self.load(path), self.spark.read.parquet(self.parquet(size))]
             warm_ups = COLD_WARM_UPS if size == sizes[0] else WARM_UPS
-            ours, other, ratio = self.pairs(scan(stream), scan(parquet), warm_ups)
-            label = f"full scan, all columns, {size} B"
-            self.row(label, f"{ours:.2f} s", f"Parquet {other:.2f} s", ratio, bounds[size], at_most=True)
-            self.scan_s = ours if size == sizes[0] else self.scan_s
+            rounds = self.turns(*map(scan, frames), warm_ups=warm_ups)
+            for side, label in enumerate((f"full scan, all columns, {size} B", '  by format("jetstream")')):
+                ours, other, ratio = compared(rounds, side, 2)
+                self.row(label, f"{ours:.2f} s", f"Parquet {other:.2f} s", ratio, bounds[size], at_most=True)
+            self.scan_s = compared(rounds, 0, 2)[0] if size == sizes[0] else self.scan_s
         total = "sum(length(payload))"
         ours, other, ratio = self.pairs(
             lambda: self.load(self.stream(128), columns="payload").selectExpr(total).collect(),

@@ -24,6 +24,7 @@ from jetlake.spark.jobs.plot import bars
 from jetlake.spark.jobs.source import source_options
 from jetlake.store import Cipher, FileOptions, FileStore, KeySource
 from jetlake.testing.clock import FakeClock
+from tests.crash.workload import ENVELOPES
 from tests.spark.servers import LiveServer
 from tests.spark.streams import START_NS, add_orders, orders, stream_in
 
@@ -75,6 +76,12 @@ def test_sql_answers_from_streams(run: Run, root: Path) -> None:
     assert "20" in run("sql", root, joined)
 
 
+def test_sql_is_not_kept_from_a_stream_by_another_that_cannot_be_read(run: Run, root: Path) -> None:
+    orders(stream_in(root, "SECRET"), 20, ENVELOPES["zstd-aes_256_gcm"]).stop()
+    assert json.loads(run("sql", root, "select count(*) n from ORDERS", "--json")) == [{"n": 300}]
+    assert "is encrypted, and no key was given" in run("sql", root, "select count(*) n from SECRET", code=2)
+
+
 def test_sql_prints_every_row_as_json_that_is_json(run: Run, root: Path) -> None:
     query = "select id, if(id = 7, double('NaN'), 1.5) x, array(double('-Infinity')) y from range(1200) order by id"
     found = json.loads(run("sql", root, query, "--json"), parse_constant=pytest.fail)
@@ -86,7 +93,7 @@ def test_sql_prints_every_row_as_json_that_is_json(run: Run, root: Path) -> None
 def test_errors_are_one_line(run: Run, root: Path, capfd: pytest.CaptureFixture[str]) -> None:
     for arguments, said in [
         (("sql", root, "select * from nope"), "`nope` cannot be found"),
-        (("sql", root, "select 1", "-o", "keyFile=/none"), "/none: the key file cannot be read"),
+        (("sql", root, "select count(*) from ORDERS", "-o", "keyFile=/none"), "/none: the key file cannot be read"),
         (("stats", root, "-s", "ORDERS", "--where", "nope > 3"), "`nope` cannot be resolved"),
         (("stats", root, "-s", "ORDERS", "-o", "columns=seq"), "not with the option columns"),
         (("stats", root, "-s", "ORDERS", "--bucket", "1w"), "'1w' is not a length of time like 10s"),

@@ -43,8 +43,12 @@ class Origin(ABC):
         self.options = options
 
     @abstractmethod
+    def names(self) -> list[str]:
+        """The names of the streams that the options mean now, without a look at them."""
+
+    @abstractmethod
     def streams(self) -> list[str]:
-        """The names of the streams that the options mean."""
+        """The names of the streams that the options meant at the last look."""
 
     @abstractmethod
     def refresh(self) -> None:

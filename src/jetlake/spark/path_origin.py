@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from jetlake.spark.blocks import PieceReader
 from jetlake.spark.errors import NoStream
-from jetlake.spark.locate import find_streams
+from jetlake.spark.locate import StreamDir, find_streams
 from jetlake.spark.options import Options
 from jetlake.spark.origin import Bounds, Origin, StreamPartition
 from jetlake.spark.plan import first_seq_at, last_within, nth_live, partitions, plan, size_between
@@ -25,15 +25,20 @@ class PathOrigin(Origin):
         super().__init__(options)
         self._views: dict[str, StreamView] = {}
 
+    def names(self) -> list[str]:
+        return [stream.name for stream in self._found()]
+
+    def _found(self) -> list[StreamDir]:
+        return find_streams(self.options.path, self.options.stream, self.options.account)
+
     def streams(self) -> list[str]:
         return list(self._views)
 
     def refresh(self) -> None:
-        options = self.options
-        found = find_streams(options.path, options.stream, options.account)
+        found = self._found()
         for name, directory in found:
             if name not in self._views:
-                self._views[name] = StreamView(directory, keys=options.keys, sync=True)
+                self._views[name] = StreamView(directory, keys=self.options.keys, sync=True)
         self._views = {stream.name: self._views[stream.name] for stream in found}
         for name, view in self._views.items():
             try:

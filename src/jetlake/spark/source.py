@@ -81,7 +81,11 @@ class JetStreamReader(DataSourceReader):
         """What each task reads."""
         from jetlake.spark.origin import open_origin
 
-        return list(open_origin(self._options).plan())
+        origin = open_origin(self._options)
+        try:
+            return list(origin.plan())
+        finally:
+            origin.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One task's messages."""

@@ -72,9 +72,9 @@ class UrlOrigin(Origin):
         return list(self._infos)
 
     def refresh(self) -> None:
-        self._infos = {name: self._info(name) for name in self._names()}
+        self._infos = {name: self._info(name) for name in self.names()}
 
-    def _names(self) -> list[str]:
+    def names(self) -> list[str]:
         wanted = self.options.stream
         if not any(sign in wanted for sign in "*?[,"):
             return [wanted]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame, SparkSession
 
-from jetlake.spark.frames import read
+from jetlake.spark.frames import load
 from jetlake.spark.options import parse_options
 from jetlake.spark.origin import open_origin
 
@@ -13,12 +13,12 @@ def register(spark: SparkSession, options: dict[str, str]) -> list[str]:
     """Make each stream that the options mean a temporary view; their names."""
     origin = open_origin(parse_options({"stream": "*", **options}))
     try:
-        origin.refresh()
-        names = origin.streams()
+        names = origin.names()
     finally:
         origin.close()
     for name in names:
-        read(spark, **{**options, "stream": name}).createOrReplaceTempView(f"`{name}`")
+        # Planned only when a query names it: one that cannot be read keeps nobody from the others.
+        load(spark, **{**options, "stream": name}).createOrReplaceTempView(f"`{name}`")
     return names
 
 
