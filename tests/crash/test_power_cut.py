@@ -30,7 +30,10 @@ def test_the_workload_itself_agrees_with_the_model(script: Script) -> None:
         ],
     ],
 )
-def test_a_power_cut_at_any_operation_loses_nothing_acknowledged(envelope: str, script: Script) -> None:
+def test_a_power_cut_at_any_operation_loses_nothing_acknowledged(
+    envelope: str, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("JETLAKE_VERIFY", raising=False)  # every store is checked below, once is enough
     life = Life(MemFiles(), ENVELOPES[envelope], script)
     life.run()
     for number in range(1, life.files.op_count + 1):
@@ -52,13 +55,18 @@ def cut_short(envelope: str, script: Script, number: int) -> Life:
 
 
 def what_is_left(files: MemFiles, seed: int) -> list[tuple[str, MemFiles]]:
-    """What the disk may hold: the least, everything, and the last write torn at some byte."""
+    """What the disk may hold: the least, everything, and the last write torn at some byte; each content once."""
     torn = random.Random(seed).randrange(1, 200)
-    return [
+    found = [
         ("nothing unsynced kept", files.after_cut()),
         ("everything kept", files.after_cut(keep="all")),
         (f"last write torn after {torn} bytes", files.after_cut(torn_bytes=torn)),
         ("last write torn after 1 byte", files.after_cut(keep="all", torn_bytes=1)),
+    ]
+    contents = [left.snapshot() for _, left in found]
+    # Without a file there may still be directories, which a snapshot does not show.
+    return [
+        one for number, one in enumerate(found) if not contents[number] or contents[number] not in contents[:number]
     ]
 
 
