@@ -115,6 +115,18 @@ def test_a_run_that_died_is_completed_long_after_the_server_forgot_its_ids(
     assert payloads(server, stream) == expected(0)
 
 
+def test_a_work_queue_is_written_to_once(server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is stored is looked up without a consumer, which a work queue would refuse."""
+    server.make_stream("QUEUE", ["QUEUE.>"], retention="workqueue", duplicate_window=WINDOW_NS)
+    first = writer(server, "QUEUE")
+    for task in range(2):
+        run_task(first, "QUEUE", monkeypatch, 0, task)
+    threading.Event().wait(3 * WINDOW_NS / 1e9)
+    second = writer(server, "QUEUE")
+    second.finish([run_task(second, "QUEUE", monkeypatch, 0, task) for task in range(3)])
+    assert payloads(server, "QUEUE") == expected(0)
+
+
 def test_a_task_that_is_tried_again_in_the_same_run_skips_what_is_stored(
     server: LiveServer, stream: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

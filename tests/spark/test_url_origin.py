@@ -24,14 +24,15 @@ from pyspark.sql.types import BinaryType, LongType, StringType, StructField, Str
 
 from jetlake.broker.auth import encode_user_nkey
 from jetlake.spark.errors import BadOption, MessagesGone, NoStream, ServerError
-from jetlake.spark.nats import Connection, _sign
+from jetlake.spark.nats import Connection, _sign, pub_frame
 from jetlake.spark.options import parse_options
-from jetlake.spark.schema import RowBuilder
+from jetlake.spark.schema import RowBuilder, source_schema
 from jetlake.spark.stream_reader import JetStreamStreamReader
 from jetlake.spark.url_origin import UrlOrigin
+from jetlake.wire.go_time import parse_time
 from tests.server.certificates import Certificates
 from tests.spark.servers import LiveServer, free_port
-from tests.spark.streams import order, order_messages
+from tests.spark.streams import HEADERS, order, order_messages
 
 COUNT = 500
 KINDS = ("jetlake", "nats-server")
@@ -133,6 +134,58 @@ def test_messages_removed_before_they_were_read_are_gone(server: LiveServer) -> 
     assert found == [list(range(11, 21))]
 
 
+@pytest.fixture(scope="module")
+def queue(server: LiveServer) -> dict[int, bytes]:
+    """A work queue with gaps, whose consumer has a message that it has not acked; what is in it."""
+    server.make_stream("JOBS", ["jobs.>"], retention="workqueue")
+    server.publish([(f"jobs.{n % 3}", b"%d" % n, HEADERS if n % 5 == 0 else b"") for n in range(1, 701)])
+    gone = {*range(100, 460), 1, 7, 700}  # more in a row than are asked for at a time
+    with server.connect() as link:
+        for seq in gone:
+            link.api("STREAM.MSG.DELETE.JOBS", {"seq": seq})
+        config = {"durable_name": "worker", "ack_policy": "explicit", "ack_wait": 600 * 10**9}
+        link.api("CONSUMER.CREATE.JOBS.worker", {"stream_name": "JOBS", "config": config})
+        link.publish(pub_frame(b"$JS.API.CONSUMER.MSG.NEXT.JOBS.worker", b"", reply=link.inbox_bytes + b".next"))
+        link.flush()
+        assert next(link.replies()).payload == b"2"
+    return {n: b"%d" % n for n in range(1, 701) if n not in gone}
+
+
+def test_a_work_queue_is_read_and_left_as_it_is(server: LiveServer, queue: dict[int, bytes]) -> None:
+    assert {row["seq"]: row["payload"] for row in rows(origin(server, "JOBS"))} == queue
+    whole = origin(server, "JOBS", partitionRows="5000")
+    builder = RowBuilder(source_schema(whole.options), whole.options)
+    batches = [batch for task in whole.plan() for batch in whole.read(task, builder)]
+    found = {row["seq"]: row for batch in batches for row in batch.to_pylist()}
+    whole.close()
+    assert len(batches) == 1 and list(found) == list(queue)
+    assert (found[5]["subject"], dict(found[5]["headers"])) == ("jobs.2", {"Trace": ["a", "b"], "Kind": ["order"]})
+    assert (found[6]["subject"], found[6]["headers"], found[6]["size"]) == ("jobs.0", [], 1)
+    with server.connect() as link:
+        message = link.api("STREAM.MSG.GET.JOBS", {"seq": 5})["message"]
+        info = link.api("CONSUMER.INFO.JOBS.worker")
+    assert found[5]["time_ns"] == parse_time(message["time"])
+    assert server.consumers("JOBS") == ["worker"] and server.count("JOBS") == len(queue)
+    assert (info["num_ack_pending"], info["num_pending"]) == (1, len(queue) - 1)
+
+
+def test_options_select_from_a_work_queue(server: LiveServer, queue: dict[int, bytes]) -> None:
+    def found(**options: str) -> list[int]:
+        return [row["seq"] for row in rows(origin(server, "JOBS", **options))]
+
+    assert found(startSeq="95", endSeq="463") == [95, 96, 97, 98, 99, 460, 461, 462, 463]
+    assert found(startSeq="95", endSeq="463", partitionRows="5000") == [95, 96, 97, 98, 99, 460, 461, 462, 463]
+    assert found(startSeq="200", endSeq="300") == []
+    assert found(subject="jobs.1,jobs.2", endSeq="10") == [2, 4, 5, 8, 10]
+    assert found(startTime="2001-01-01") == list(queue) and found(endTime="2001-01-01") == []
+    with server.connect() as link:
+        times = {n: link.api("STREAM.MSG.GET.JOBS", {"seq": n})["message"]["time"] for n in queue}
+    start, end = parse_time(times[6]), parse_time(times[500])
+    assert found(startTime=times[6]) == [n for n in queue if parse_time(times[n]) >= start]
+    assert found(startTime=times[6], endTime=times[500]) == [n for n in queue if start <= parse_time(times[n]) < end]
+    assert origin(server, "JOBS").sample(3) == [b"2", b"3", b"4"]
+
+
 def test_a_streaming_read_goes_on_where_it_was(server: LiveServer) -> None:
     server.make_stream("FLOW", ["flow.>"])
     server.publish([("flow.a", b"%d" % number, b"") for number in range(30)])
@@ -188,9 +241,10 @@ def test_limits_are_shared_by_several_streams(server: LiveServer) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_server_that_comes_back_costs_nothing(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("retention", ["limits", "workqueue"])
+def test_a_server_that_comes_back_costs_nothing(kind: str, retention: str, tmp_path: Path) -> None:
     with LiveServer(kind, tmp_path) as server:
-        server.make_stream("ORDERS")
+        server.make_stream("ORDERS", retention=retention)
         server.publish([("orders.a", b"x" * 1000, b"")] * 20_000)
         source = origin(server, partitionRows="100000", retries="8", timeoutS="3")
         (task,) = source.plan()

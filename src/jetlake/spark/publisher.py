@@ -26,7 +26,7 @@ from jetlake.spark.errors import ServerError
 from jetlake.spark.nats import Connection, Disconnected
 from jetlake.spark.options import Options
 from jetlake.spark.server_ledger import ServerLedger
-from jetlake.spark.url_origin import Pull, UrlOrigin
+from jetlake.spark.url_origin import UrlOrigin
 
 _FLUSH_SIZE = 256 * 1024
 _HALF_SIZE_MAX = 8 * 1024 * 1024
@@ -97,7 +97,7 @@ class Publisher:
             if last_seq <= start_seq:
                 return last_seq
             start = {"deliver_policy": "by_start_sequence", "opt_start_seq": start_seq + 1, "headers_only": True}
-            for _, columns in Pull(origin, stream, start, ["headers"], Selection(last_seq=last_seq)).batches():
+            for _, columns in origin.pull(stream, start, ["headers"], Selection(last_seq=last_seq)).batches():
                 for headers in columns["headers"].to_pylist():
                     for message_id in dict(headers).get("Nats-Msg-Id", []):
                         if message_id.startswith(self._prefix):

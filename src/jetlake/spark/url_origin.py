@@ -1,43 +1,32 @@
 """Streams of a live server, JetLake or nats-server, read over the NATS protocol.
 
 A task reads its range through an ephemeral pull consumer without acks, held in memory, which it deletes when it is
-done; one that a killed task leaves behind is removed by the server half a minute later. When the connection is lost in
-the middle, the task connects again and goes on after the last message it has handed over, a bounded number of times.
+done (`pull.py`); one that a killed task leaves behind is removed by the server half a minute later. A work queue has no
+consumers but its own, and its messages are asked for one by one (`gets.py`). When the connection is lost in the middle,
+the task connects again and goes on after the last message it has handed over, a bounded number of times.
 """
 
 from __future__ import annotations
 
-import json
-import secrets
 import time
-from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
-from itertools import combinations
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
-from jetlake.clock import SECOND_NS
-from jetlake.spark.arrow import FIELDS, ColumnPool, Columns, arrays
 from jetlake.spark.blocks import Selection
-from jetlake.spark.errors import NoStream, ServerError
+from jetlake.spark.errors import NoStream
+from jetlake.spark.gets import Gets
 from jetlake.spark.locate import match_names
-from jetlake.spark.msgs import SLACK, Received, receive
-from jetlake.spark.nats import ApiRefused, Connection, Disconnected, pub_frame
+from jetlake.spark.nats import ApiRefused, Connection, Disconnected
 from jetlake.spark.options import Options
 from jetlake.spark.origin import Bounds, Origin, StreamPartition
+from jetlake.spark.pull import SETTLE_S, Pull
 from jetlake.spark.schema import RowBuilder
 from jetlake.store.sequence_set import SequenceSet
-from jetlake.subjects import is_subset, matches, overlaps
+from jetlake.wire.go_time import format_time
 
-_INACTIVE_NS = 30 * SECOND_NS
-_BATCH = 10_000
-_BATCHES_AHEAD = 2
-_PULL_EXPIRES_NS = 30 * SECOND_NS
-_BATCH_SIZE = 2 * 1024 * 1024  # bytes of messages in one record batch, about
 _STREAM_NOT_FOUND = 10059
-_SETTLE_S = 0.2
-_GATHER_S = 0.003
 T = TypeVar("T")
 
 
@@ -65,8 +54,17 @@ class UrlOrigin(Origin):
                 self.close()
                 if attempt == self.options.retries:
                     raise
-                time.sleep(_SETTLE_S * 2**attempt)
+                time.sleep(SETTLE_S * 2**attempt)
         raise AssertionError("the last attempt returns or raises")
+
+    def connection(self) -> Connection:
+        """The connection, which is made when there is none."""
+        return self._retry(lambda connection: connection)
+
+    def pull(self, stream: str, *start_and_more: Any, **more: Any) -> Pull:
+        """A range of a stream that was looked at."""
+        kind = Gets if self._infos[stream]["config"].get("retention") == "workqueue" else Pull
+        return kind(self, stream, *start_and_more, **more)
 
     def streams(self) -> list[str]:
         return list(self._infos)
@@ -104,16 +102,14 @@ class UrlOrigin(Origin):
         return str(self._infos[stream]["created"])
 
     def seq_at(self, stream: str, time_ns: int) -> int:
-        seconds, rest = divmod(max(time_ns, 0), SECOND_NS)
-        text = f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%dT%H:%M:%S}.{rest:09d}Z"
-        start = {"deliver_policy": "by_start_time", "opt_start_time": text}
+        start = {"deliver_policy": "by_start_time", "opt_start_time": format_time(max(time_ns, 0))}
         for seq, _ in self._consume(stream, start, self.bounds(stream).last_seq, 1):
             return seq
         return self.bounds(stream).last_seq + 1
 
     def _consume(self, stream: str, start: dict[str, Any], last_seq: int, count: int) -> Iterator[tuple[int, bytes]]:
         """Sequences and payloads of a few messages."""
-        pulled = Pull(self, stream, start, ["seq", "payload"], Selection(last_seq=last_seq), count)
+        pulled = self.pull(stream, start, ["seq", "payload"], Selection(last_seq=last_seq), count)
         for rows, columns in pulled.batches():
             for row in range(rows):
                 yield columns["seq"][row].as_py(), columns["payload"][row].as_py()
@@ -127,13 +123,13 @@ class UrlOrigin(Origin):
         if rows_max is not None:
             ends.append(start_seq + rows_max - 1)
         if size_max is not None:
-            ends.append(start_seq + max(size_max // self._average_size(stream), 1) - 1)
+            ends.append(start_seq + max(size_max // self.average_size(stream), 1) - 1)
         return min(ends)
 
     def size(self, stream: str, first_seq: int, last_seq: int) -> int:
-        return (last_seq - first_seq + 1) * self._average_size(stream)
+        return (last_seq - first_seq + 1) * self.average_size(stream)
 
-    def _average_size(self, stream: str) -> int:
+    def average_size(self, stream: str) -> int:
         state = self._infos[stream]["state"]
         return max(int(state["bytes"]) // max(int(state["messages"]), 1), 1)
 
@@ -186,169 +182,6 @@ class UrlOrigin(Origin):
             self.losses(stream).gone(SequenceSet([gone]))
         start = {"deliver_policy": "by_start_sequence", "opt_start_seq": partition.first_seq}
         names, selection = builder.base_names, self.selection(partition)
-        pulled = Pull(self, stream, start, names, selection, headers_type=builder.headers_type)
+        pulled = self.pull(stream, start, names, selection, headers_type=builder.headers_type)
         for rows, columns in pulled.batches():
             yield builder.build(stream, rows, columns)
-
-
-def distinct_filters(filters: Sequence[str]) -> list[str]:
-    """The filters that no other one covers."""
-    once = list(dict.fromkeys(filters))
-    return [one for one in once if not any(is_subset(one, other) for other in once if other != one)]
-
-
-class Pull:
-    """A range of a stream on its way here."""
-
-    def __init__(
-        self,
-        origin: UrlOrigin,
-        stream: str,
-        start: dict[str, Any],
-        names: list[str],
-        selection: Selection,
-        count_max: int = 0,
-        **more: Any,
-    ) -> None:
-        self._origin, self._stream, self._start, self._selection = origin, stream, start, selection
-        self._names, self._more = [name for name in names if name in FIELDS], more
-        self._filters = distinct_filters(selection.filters)
-        # No server takes filters that overlap: it sends all messages then, and they are chosen here.
-        self._is_chosen_here = any(overlaps(a, b) for a, b in combinations(self._filters, 2))
-        if self._is_chosen_here and "subject" not in self._names:
-            self._names.append("subject")
-        self._batch = min(count_max or _BATCH, _BATCH)
-        self._pool = ColumnPool.of(self._names)
-        self._last_seq = 0  # of the messages handed over
-
-    def batches(self) -> Iterator[tuple[int, dict[str, pa.Array]]]:
-        """Rows as they come; on a new connection, after the last ones, when the old one is lost."""
-        failures = 0
-        while True:
-            before = self._last_seq
-            try:
-                yield from self._on_one_connection()
-                return
-            except Disconnected as error:
-                self._origin.close()
-                failures = 0 if self._last_seq > before else failures + 1
-                if failures > self._origin.options.retries:
-                    raise ServerError(
-                        f"stream {self._stream}: reading stopped after sequence {self._last_seq}, and "
-                        f"{failures} attempts to go on failed: {error}"
-                    ) from None
-                time.sleep(_SETTLE_S * 2**failures)
-
-    def _on_one_connection(self) -> Iterator[tuple[int, dict[str, pa.Array]]]:
-        link = self._origin._retry(lambda connection: connection)
-        name = f"jetlake-{secrets.token_hex(8)}"
-        pending = self._create(link, name)
-        try:
-            if pending:
-                yield from self._pull(link, name)
-        finally:
-            try:
-                link.request(f"$JS.API.CONSUMER.DELETE.{self._stream}.{name}")
-            except ServerError:  # the connection is gone; the server removes what nobody uses
-                self._origin.close()
-
-    def _create(self, link: Connection, name: str) -> int:
-        """Make a consumer; how many messages it has."""
-        start = self._start
-        if self._last_seq:
-            start = {"deliver_policy": "by_start_sequence", "opt_start_seq": self._last_seq + 1}
-        config: dict[str, Any] = {
-            "name": name,
-            "ack_policy": "none",
-            "mem_storage": True,
-            "inactive_threshold": _INACTIVE_NS,
-            "max_waiting": 16,
-            **start,
-        }
-        if len(self._filters) == 1:
-            config["filter_subject"] = self._filters[0]
-        elif self._filters and not self._is_chosen_here:
-            config["filter_subjects"] = self._filters
-        body = {"stream_name": self._stream, "config": config}
-        return int(link.api(f"CONSUMER.CREATE.{self._stream}.{name}", body)["num_pending"])
-
-    def _pull(self, link: Connection, name: str) -> Iterator[tuple[int, dict[str, pa.Array]]]:
-        selection, timeout_s = self._selection, self._origin.options.timeout_s
-        asked = waiting = 0  # pull requests so far; messages of them that are still to come
-        deadline, has_more = time.monotonic() + timeout_s, False
-        while True:
-            while waiting <= (_BATCHES_AHEAD - 1) * self._batch:
-                asked += 1
-                self._ask(link, name, asked)
-                waiting += self._batch
-            if not has_more:
-                self._gather(link, deadline)
-            columns, found = self._decode(link)
-            if found.seen:
-                deadline = time.monotonic() + timeout_s
-                waiting -= found.seen
-                if found.rows:
-                    yield from self._chosen(found.rows, arrays(self._names, columns, found, **self._more))
-                self._last_seq = max(self._last_seq, min(found.last_seq, selection.last_seq))
-                if found.pending == 0 or found.last_seq >= selection.last_seq:
-                    return
-            has_more = found.rows == columns.rows_max
-            if found.is_other:
-                before = len(link.received)
-                if self._other(link):
-                    waiting = 0
-                has_more = len(link.received) < before
-
-    def _chosen(self, rows: int, columns: dict[str, pa.Array]) -> Iterator[tuple[int, dict[str, pa.Array]]]:
-        """The rows whose subjects are wanted, where the server could not tell; each distinct one is looked at once."""
-        if self._is_chosen_here:
-            subjects = columns["subject"].dictionary_encode()
-            texts = subjects.dictionary.to_pylist()
-            is_wanted = pa.array([any(matches(filter, text) for filter in self._filters) for text in texts], pa.bool_())
-            mask = is_wanted.take(subjects.indices)
-            columns = {name: column.filter(mask) for name, column in columns.items()}
-            rows = len(columns["subject"])
-        if rows:
-            yield rows, columns
-
-    def _decode(self, link: Connection) -> tuple[Columns, Received]:
-        """Take the messages that have arrived whole off the connection."""
-        data, selection = link.received, self._selection
-        size = len(data)
-        data += bytes(SLACK)
-        columns = self._pool.take(max(size, _BATCH_SIZE))
-        found = receive(
-            data, 0, size, selection.last_seq, max(selection.time_ns_min, 0), selection.time_ns_max, columns
-        )
-        del data[size:]
-        del data[: found.end]
-        return columns, found
-
-    def _ask(self, link: Connection, name: str, number: int) -> None:
-        body = json.dumps({"batch": self._batch, "expires": _PULL_EXPIRES_NS}).encode()
-        subject = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{name}".encode()
-        link.publish(pub_frame(subject, body, reply=f"{link.inbox}.p{number}".encode()))
-        link.flush()
-
-    def _gather(self, link: Connection, deadline: float) -> None:
-        """Wait for bytes, then take what comes right behind them: large record batches cost Spark less."""
-        if not link.receive(deadline):
-            raise Disconnected(f"{link.where}: nothing came for {self._origin.options.timeout_s:g} s")
-        while len(link.received) < _BATCH_SIZE and link.receive(time.monotonic() + _GATHER_S):
-            pass
-
-    def _other(self, link: Connection) -> bool:
-        """A line that is not a delivered message; True when a pull request ended."""
-        reply = link.next_reply()
-        if reply is None:  # a control line, or a status that is not complete
-            return False
-        status = reply.status
-        if status in (404, 408):
-            return True
-        if status == 409 and "Batch Completed" in reply.description:
-            return False
-        if status == 409:  # the consumer was deleted, or the server goes down: another attempt will tell
-            raise Disconnected(f"{link.where}: {reply.description}")
-        if status >= 400:
-            raise ServerError(f"{link.where}: {status} {reply.description}")
-        return False
