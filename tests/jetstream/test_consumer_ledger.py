@@ -276,6 +276,18 @@ def test_another_ack_wait_holds_for_what_is_pending() -> None:
     assert list(book.queue) == [1]
 
 
+def test_work_on_a_message_that_was_put_off_for_longer_starts_its_wait_anew() -> None:
+    book = ledger()
+    deliver(book, 1)
+    book.nak(1, 600 * S, 0)
+    book.expire(10 * S)  # the entry of its delivery is gone
+    assert book.progress(1, 11 * S)
+    book.expire(20 * S)
+    assert list(book.queue) == []
+    book.expire(21 * S)
+    assert list(book.queue) == [1]
+
+
 def test_deadlines_do_not_pile_up() -> None:
     book = ledger()
     deliver(book, 1, 2)

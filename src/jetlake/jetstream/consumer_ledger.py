@@ -219,7 +219,12 @@ class Ledger:
 
     def progress(self, seq: int, now_ns: int) -> bool:
         """A client works on a message: its wait starts anew. False when it is not pending."""
-        return self.pending.touch(seq, now_ns)
+        was_put_off = self.pending.time_ns(seq) > now_ns  # by a delay longer than the wait that starts now
+        if not self.pending.touch(seq, now_ns):
+            return False
+        if was_put_off:
+            self._expect(seq, now_ns + self.wait_ns(seq))
+        return True
 
     def _is_next_pending(self) -> bool:
         """Whether the smallest pending message is the one right above the floor."""
