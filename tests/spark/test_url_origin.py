@@ -169,6 +169,17 @@ def test_a_work_queue_is_read_and_left_as_it_is(server: LiveServer, queue: dict[
     assert (info["num_ack_pending"], info["num_pending"]) == (1, len(queue) - 1)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_large_messages_of_a_work_queue_are_read_on_a_connection_that_holds_few(kind: str, tmp_path: Path) -> None:
+    """Most are small, so many are asked for at a time; a server hangs up on whoever has that much on the way."""
+    with LiveServer(kind, tmp_path, "max_pending: 6MB") as server:
+        server.make_stream("MIXED", ["mixed.>"], retention="workqueue")
+        sizes = [10] * 5000 + [500_000] * 30
+        server.publish([("mixed.a", b"x" * size, b"") for size in sizes])
+        found = rows(origin(server, "MIXED", partitionRows="100000"))
+        assert [len(row["payload"]) for row in found] == sizes
+
+
 def test_options_select_from_a_work_queue(server: LiveServer, queue: dict[int, bytes]) -> None:
     def found(**options: str) -> list[int]:
         return [row["seq"] for row in rows(origin(server, "JOBS", **options))]

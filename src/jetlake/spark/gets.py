@@ -39,7 +39,11 @@ class Gets(Pull):
         end_seq = min(self._selection.last_seq, self._origin.bounds(self._stream).last_seq)
         seq = self._last_seq + 1 if self._last_seq else self._start_seq(link)
         while seq <= end_seq:
-            found = self._get(link, range(seq, min(seq + self._ahead - 1, end_seq) + 1))
+            try:
+                found = self._get(link, range(seq, min(seq + self._ahead - 1, end_seq) + 1))
+            except Disconnected:  # perhaps these were too large together: the next attempt asks for fewer at a time
+                self._ahead = max(self._ahead // 8, 1)
+                raise
             seq += self._ahead
             if not found:  # many more may be gone
                 following = self._next(link, seq)
@@ -89,6 +93,8 @@ class Gets(Pull):
         for reply in link.replies():
             if waiting.pop(reply.subject, None) is None:
                 continue
+            if reply.status:
+                raise Disconnected(f"{link.where}: {name}: {reply.status} {reply.description}")
             answer = json.loads(reply.payload)
             if "message" in answer:
                 found.append(answer["message"])

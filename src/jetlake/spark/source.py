@@ -6,6 +6,7 @@ Spark imports this module in every process that plans or runs, so it imports lit
 from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
@@ -37,7 +38,8 @@ class JetStreamSource(DataSource):
 
         options = self._parsed()
         if options.payload == "json" and not options.payload_schema:
-            self.options["payloadSchema"] = infer_ddl(open_origin(options).sample(SAMPLE_COUNT))
+            with closing(open_origin(options)) as origin:
+                self.options["payloadSchema"] = infer_ddl(origin.sample(SAMPLE_COUNT))
         return source_schema(self._parsed())
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -81,11 +83,8 @@ class JetStreamReader(DataSourceReader):
         """What each task reads."""
         from jetlake.spark.origin import open_origin
 
-        origin = open_origin(self._options)
-        try:
+        with closing(open_origin(self._options)) as origin:
             return list(origin.plan())
-        finally:
-            origin.close()
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """One task's messages."""

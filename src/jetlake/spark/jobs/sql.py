@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from pyspark.sql import DataFrame, SparkSession
 
 from jetlake.spark.frames import load
@@ -11,11 +13,8 @@ from jetlake.spark.origin import open_origin
 
 def register(spark: SparkSession, options: dict[str, str]) -> list[str]:
     """Make each stream that the options mean a temporary view; their names."""
-    origin = open_origin(parse_options({"stream": "*", **options}))
-    try:
+    with closing(open_origin(parse_options({"stream": "*", **options}))) as origin:
         names = origin.names()
-    finally:
-        origin.close()
     for name in names:
         # Planned only when a query names it: one that cannot be read keeps nobody from the others.
         load(spark, **{**options, "stream": name}).createOrReplaceTempView(f"`{name}`")
