@@ -61,7 +61,7 @@ def test_a_request_and_what_comes_of_it(pair: Pair, name: str, body: object) -> 
     def steps(script: ConsumerScript) -> None:
         fill(script)
         script.consumer()
-        script.next(body, wait_s=0.4 if isinstance(body, dict) and "expires" in body else 0.06)
+        script.next(body, wait_s=0.8 if isinstance(body, dict) and "expires" in body else 0.06)
         script.info()
         script.next({"batch": 20, "no_wait": True})
         script.info()
