@@ -329,7 +329,7 @@ def test_a_push_consumer_delivers_to_another_account(start: Start) -> None:
         assert b.request(msg.reply, b"+ACK").payload == b""
         assert a.api("CONSUMER.INFO.S.P")["ack_floor"]["stream_seq"] == 1
         b.ask(b"UNSUB 1\r\n")
-        assert not a.api("CONSUMER.INFO.S.P").get("push_bound")
+        wait_until(lambda: not a.api("CONSUMER.INFO.S.P").get("push_bound"), "the interest to end")
 
 
 def test_a_stream_stores_what_its_account_imports(start: Start) -> None:

@@ -13,7 +13,7 @@ pa = pytest.importorskip("pyarrow")
 from jetlake.spark import _arrow_c, _arrow_py, arrow  # noqa: E402
 from jetlake.spark.arrow import ALL, ColumnPool, Columns, Decoded, Wanted, arrays, column_buffers  # noqa: E402
 from jetlake.store import _subject_filter_c, _subject_filter_py  # noqa: E402
-from jetlake.store.format import ERASED, EXPIRES, SKIP, TOMBSTONE  # noqa: E402
+from jetlake.store.format import ERASED, EXPIRES, MSG_ID, SKIP, TOMBSTONE  # noqa: E402
 from jetlake.store.record import Record, encode  # noqa: E402
 from jetlake.store.sequence_set import SequenceSet  # noqa: E402
 
@@ -169,22 +169,39 @@ def test_bad_ranges_are_refused(twin: str) -> None:
         decode(b"abc", 0, 3, SEED, 2**64 - 1, True, *wanted, column_buffers(ALL, 9))
 
 
-@settings(max_examples=150, deadline=None)
+def rarely(values: list[Any], usual: Any) -> st.SearchStrategy[Any]:
+    return st.sampled_from([usual] * 4 * len(values) + values)
+
+
+@settings(max_examples=300, deadline=None)
 @given(
     st.lists(
         st.tuples(
-            st.sampled_from([b"a", b"a.b", b"\xc3\xa4.\xff", b"s" * 40]),
-            st.binary(max_size=300),
-            st.sampled_from([b"", HEADERS, b"NATS/1.0\r\n\xc3: \xff\r\n", b"\r\n:"]),
+            st.sampled_from([b"a", b"a.b", b"\xc3\xa4.\xff", b"s" * 40, b"s" * 127, b"s" * 128, b""]),
+            st.binary(max_size=300) | st.sampled_from([127, 128, 16383, 16384]).map(bytes),
+            rarely([HEADERS, b"NATS/1.0\r\n\xc3: \xff\r\n", b"\r\n:"], b""),
             st.integers(-(2**63), 2**63 - 1),
-            st.sampled_from([0, EXPIRES, SKIP, ERASED, TOMBSTONE]),
+            rarely([MSG_ID, EXPIRES, SKIP, ERASED, TOMBSTONE], 0),
         ),
         max_size=40,
     ),
     st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 255)), max_size=3),
     st.booleans(),
+    st.sampled_from(
+        [
+            {"gone": ((3, 4),), "filters": ("a.>", "*")},
+            {},
+            {"seqs": (5, 25)},
+            {"seqs": (1, 12), "rows_max": 1000},
+            {"time_ns_min": 0},
+            {"gone": ((7, 7), (15, 16))},
+            {"mask": _arrow_py.SUBJECT | _arrow_py.TIME},
+        ]
+    ),
 )
-def test_twins_agree_on_any_bytes(messages: list[Any], flips: list[tuple[int, int]], is_final: bool) -> None:
+def test_twins_agree_on_any_bytes(
+    messages: list[Any], flips: list[tuple[int, int]], is_final: bool, wanted: dict[str, Any]
+) -> None:
     parts = [
         message(seq, subject, payload, headers, time_ns=time_ns, flags=flags)
         for seq, (subject, payload, headers, time_ns, flags) in enumerate(messages, 1)
@@ -193,11 +210,7 @@ def test_twins_agree_on_any_bytes(messages: list[Any], flips: list[tuple[int, in
     for place, byte in flips:
         if place < len(data):
             data[place] = byte
-    mask = ALL & ~_arrow_py.TIME  # a calendar does not reach as far as the numbers do
-    both: list[tuple[Rows, Decoded]] = [
-        read(name, bytes(data), gone=((3, 4),), filters=("a.>", "*"), is_final=is_final, mask=mask, rows_max=20)
-        for name in TWINS
-    ]
+    both = [read(name, bytes(data), is_final=is_final, **{"rows_max": 20, **wanted}) for name in TWINS]
     assert both[0] == both[1]
 
 

@@ -6,7 +6,22 @@ from jetlake.store import format
 from jetlake.store._record_c cimport ERASED, NOT_MESSAGE, RUN_MAX, SKIP, Parts, is_sound, parse, sound_run
 from jetlake.store._subject_filter_c cimport SubjectFilter
 
-from jetlake.spark._columns cimport HEADERS, PAYLOAD, SEQ, SIZE, SUBJECT, TIME, TIME_NS, Out, open_columns, put_rows
+from jetlake.spark._columns cimport (
+    ALL,
+    HEADERS,
+    PAYLOAD,
+    SEQ,
+    SIZE,
+    SUBJECT,
+    TIME,
+    TIME_NS,
+    Out,
+    next_rows,
+    open_columns,
+    put_plain,
+    put_rows,
+    took_rows,
+)
 
 from jetlake.spark._arrow_py import Decoded
 
@@ -44,9 +59,11 @@ def decode(data, Py_ssize_t start, Py_ssize_t end, uint64_t seed, uint64_t prev_
         raise ValueError("gone ranges have as many starts as ends")
     cdef const uint8_t* base = &view[0] if view.shape[0] else NULL
     cdef Out out = open_columns(columns, end - start)
-    cdef Py_ssize_t seen = 0, gone = 0, gone_count = gone_starts.shape[0], room
+    cdef Py_ssize_t seen = 0, gone = 0, gone_count = gone_starts.shape[0], room, plain
     cdef bint is_all = filter.is_all
     cdef bint is_everything = is_all and time_ns_min == INT64_MIN and time_ns_max == INT64_MAX
+    cdef bint is_full = is_everything and out.mask == ALL
+    cdef uint64_t seq_max = last_seq if last_seq < SEQ_MAX else SEQ_MAX
     cdef uint64_t offset = start, sound_end = start, stop = end
     cdef Parts[RUN_MAX] run
     cdef Parts* parts
@@ -55,6 +72,15 @@ def decode(data, Py_ssize_t start, Py_ssize_t end, uint64_t seed, uint64_t prev_
     while offset < stop and out.rows < out.rows_max:
         run_count = 0
         parts = &run[0]
+        if is_full and offset == sound_end and gone == gone_count and first_seq <= prev_seq + 1:
+            plain = put_plain(base, &offset, stop, seed, prev_seq, seq_max, SPAN_MAX, out.rows_max - out.rows,
+                              next_rows(&out))
+            if plain:
+                took_rows(&out, plain)
+                seen += plain
+                prev_seq = out.seqs[out.rows - 1]
+                sound_end = offset
+                continue
         if offset == sound_end:
             room = out.rows_max - out.rows
             run_count = sound_run(base, offset, stop, seed, prev_seq, SEQ_MAX, SPAN_MAX, parts,

@@ -1,9 +1,26 @@
 # Columns in the layout of Arrow while a kernel fills them: `_arrow_c` from records, `_msgs_c` from received messages.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memchr, memcmp, memcpy
+from libc.string cimport memchr, memcmp
 
 from jetlake.buffers cimport room_of
 from jetlake.store._record_c cimport RUN_MAX, Parts, load64
+
+cdef extern from "jetlake/spark/columns.h" nogil:
+    ctypedef struct Columns "jl_columns":
+        int64_t* seqs
+        int64_t* times
+        int64_t* times_ns
+        int32_t* sizes
+        int32_t* subject_offsets
+        int32_t* payload_offsets
+        int32_t* map_offsets
+        uint8_t* subjects
+        uint8_t* payloads
+
+    void copy_text "jl_copy_text"(uint8_t* out, const uint8_t* text, size_t size)
+    Py_ssize_t put_plain "jl_put_plain"(const uint8_t* data, uint64_t* offset, uint64_t end, uint64_t seed,
+                                        uint64_t prev_seq, uint64_t seq_max, uint64_t span_max, uint64_t rows_max,
+                                        Columns out)
 
 cdef enum:  # as in `_arrow_py`; a test compares them
     SEQ = 1
@@ -13,10 +30,10 @@ cdef enum:  # as in `_arrow_py`; a test compares them
     HEADERS = 16
     PAYLOAD = 32
     SIZE = 64
+    ALL = 127
 
 cdef enum:
     SLACK = 16
-    SHORT_MAX = 256
     LINES_MAX = 32  # headers with more lines than that are grouped in Python
 
 
@@ -103,29 +120,12 @@ cdef inline Text text_column(offsets, data, bint is_wanted, Py_ssize_t texts_max
 
 
 cdef inline void put_bytes(Text* out, const uint8_t* text, Py_ssize_t size) noexcept nogil:
-    """As it is; where it is short, without a call and in steps of 16 bytes, so up to 16 too many.
-
-    A record's trailer follows all of its parts, and there is room for SLACK bytes behind a column.
-    """
+    """A record's trailer follows all of its parts, and there is room for SLACK bytes behind a column."""
     cdef uint8_t* copy = out.data + out.size
     out.size += size
     out.count += 1
     out.offsets[out.count] = <int32_t>out.size
-    if size <= 16:
-        memcpy(copy, text, 16)
-        return
-    if 64 <= size <= 128:
-        memcpy(copy, text, 64)
-        memcpy(copy + size - 64, text + size - 64, 64)
-        return
-    if size > SHORT_MAX:
-        memcpy(copy, text, size)
-        return
-    while size > 0:
-        memcpy(copy, text, 16)
-        copy += 16
-        text += 16
-        size -= 16
+    copy_text(copy, text, size)
 
 
 cdef inline void make_utf8(Text* out, Py_ssize_t first) noexcept nogil:
@@ -229,6 +229,25 @@ cdef inline Out open_columns(columns, Py_ssize_t body_size) except *:
     if mask & HEADERS:
         out.map_offsets[0] = out.list_offsets[0] = 0
     return out
+
+
+cdef inline Columns next_rows(const Out* out) noexcept nogil:
+    """Where the next row goes."""
+    cdef Columns rows
+    rows.seqs, rows.times, rows.times_ns = out.seqs + out.rows, out.times + out.rows, out.times_ns + out.rows
+    rows.sizes, rows.map_offsets = out.sizes + out.rows, out.map_offsets + out.rows
+    rows.subject_offsets, rows.subjects = out.subjects.offsets + out.rows, out.subjects.data
+    rows.payload_offsets, rows.payloads = out.payloads.offsets + out.rows, out.payloads.data
+    return rows
+
+
+cdef inline void took_rows(Out* out, Py_ssize_t count) noexcept nogil:
+    """Go on behind rows that were put where `next_rows` says."""
+    cdef Py_ssize_t first = out.rows
+    out.rows += count
+    out.subjects.count = out.payloads.count = out.rows
+    out.subjects.size, out.payloads.size = out.subjects.offsets[out.rows], out.payloads.offsets[out.rows]
+    make_utf8(&out.subjects, first)
 
 
 cdef inline int put_rows(Out* out, const uint8_t* base, const Parts* rows, Py_ssize_t count) except -1:
