@@ -1,4 +1,4 @@
-"""What tasks do to the process they run in."""
+"""What work does to the process that Spark runs it in."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ pytest.importorskip("pyspark")
 from jetlake.spark.worker import settle
 
 
-def test_only_in_a_task_and_only_once_is_what_is_loaded_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_in_a_process_of_spark_and_only_once_is_what_is_loaded_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jetlake.spark.worker._settled_module_count", 0)
+    monkeypatch.delenv("SPARK_REUSE_WORKER", raising=False)
     gc.unfreeze()
     settle()
     assert gc.get_freeze_count() == 0
-    monkeypatch.setattr("pyspark.TaskContext.get", lambda: object())
+    monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
     try:
         settle()
         frozen = gc.get_freeze_count()
@@ -31,7 +32,7 @@ def test_only_in_a_task_and_only_once_is_what_is_loaded_frozen(monkeypatch: pyte
 
 def test_modules_that_a_later_task_loads_are_frozen_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jetlake.spark.worker._settled_module_count", 0)
-    monkeypatch.setattr("pyspark.TaskContext.get", lambda: object())
+    monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
     try:
         settle()
         frozen = gc.get_freeze_count()

@@ -66,7 +66,9 @@ class JetStreamSource(DataSource):
 
     def _parsed(self) -> Options:
         from jetlake.spark.options import parse_options
+        from jetlake.spark.worker import settle
 
+        settle()
         return parse_options(self.options)
 
 

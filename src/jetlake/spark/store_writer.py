@@ -43,6 +43,7 @@ from jetlake.store.record import decode
 from jetlake.subjects import decode_subject
 
 _SUBJECTS_MAX = 64
+_NUMBERED_PER_CORE = 4  # blocks at a time: they wait for the disk in turn
 _CLEAR_ATTEMPTS, _CLEAR_PAUSE_S = 10, 0.1
 
 
@@ -93,6 +94,7 @@ class StoreWriter:
 
     def finish(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """The driver's work: all tasks' blocks become part of the store, or none does."""
+        settle()
         results = sorted((m for m in messages if isinstance(m, Staged)), key=lambda staged: staged.partition)
         writer, batch = (results[0].writer, results[0].batch) if results else (self._writer, 0)
         with ExitStack() as stack:
@@ -171,7 +173,7 @@ class StoreWriter:
                 jobs.append((block, len(jobs) + 1, base_seq, last_time_ns, directory))
                 last_time_ns = max(last_time_ns, block.time_ns_max)
             base_seq += result.count
-        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        with ThreadPoolExecutor(_NUMBERED_PER_CORE * (os.cpu_count() or 1)) as pool:
             return list(pool.map(lambda job: number(*job), jobs))
 
     def _config(self, results: list[Staged]) -> StreamConfig:

@@ -1,23 +1,22 @@
-"""The Python process in which Spark runs tasks, one after the other."""
+"""The Python processes in which Spark runs tasks, plans reads and commits writes, one after the other."""
 
 from __future__ import annotations
 
 import gc
+import os
 import sys
-
-from pyspark import TaskContext
 
 _settled_module_count = 0
 
 
 def settle() -> None:
-    """In a task: let the garbage collector pass over what is loaded by now. Best at the end, when everything is.
+    """In such a process: let the garbage collector pass over what is loaded by now. Best called when everything is.
 
-    Spark has it look at everything after each task, which takes 60 ms for the modules alone: as long as it takes to
+    Spark has it look at everything after each work, which takes 60 ms for the modules alone: as long as it takes to
     read 200,000 messages. What there is gets frozen only when modules were loaded since it was last, so what other
-    tasks leave behind in cycles is still collected. (To ask the collector whether anything is frozen takes it 10 ms.)
+    work leaves behind in cycles is still collected. (To ask the collector whether anything is frozen takes it 10 ms.)
     """
     global _settled_module_count
-    if TaskContext.get() is not None and len(sys.modules) != _settled_module_count:
+    if "SPARK_REUSE_WORKER" in os.environ and len(sys.modules) != _settled_module_count:
         _settled_module_count = len(sys.modules)
         gc.freeze()
