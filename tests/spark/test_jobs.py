@@ -15,7 +15,7 @@ pytest.importorskip("pyspark")
 import typer
 from typer.testing import CliRunner
 
-from jetlake.cli import compact, export, import_, replay, spark_job, sql, stats, verify_spark
+from jetlake.cli import compact, export, import_, replay, spark_job, sql, stats, verify
 from jetlake.spark.errors import BadOption, SparkError
 from jetlake.spark.jobs.compact import compact as run_compact
 from jetlake.spark.jobs.export import Exported, _finish
@@ -48,7 +48,7 @@ def run(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Run:
         "sql": sql.sql,
         "replay": replay.replay,
         "compact": compact.compact,
-        "verify-spark": verify_spark.verify_spark,
+        "verify": verify.verify,
     }.items():
         app.command(name)(command)
 
@@ -310,24 +310,29 @@ def test_compact_gives_room_back_and_refuses_a_running_server(run: Run, root: Pa
 
 @pytest.mark.damages
 def test_verify_checks_every_block(run: Run, root: Path) -> None:
-    (report,) = json.loads(run("verify-spark", root, "--json"))
-    assert report["ok"] and report["messages"] == report["records"] == 300 and report["blocks"] > 5
-    assert "ok: 300 messages" in run("verify-spark", root)
+    with FileStore(str(next((root / "jetstream").glob("*/streams/ORDERS/msgs")))) as store:
+        store.remove(7)
+    found = json.loads(run("verify", root, "--spark", "--json"))
+    (report,) = found["streams"]
+    assert found["ok"] and report["messages"] == 299 and report["records"] == 301 and report["blocks"] > 5
+    assert found == json.loads(run("verify", root, "--json"))
+    assert "ok: 299 messages" in run("verify", root, "--master", "local[2]")
     block = sorted((root / "jetstream").glob("*/streams/ORDERS/msgs/*.blk"))[1]
     with block.open("r+b") as file:
         file.seek(300)
         file.write(b"\xff\xff\xff")
-    text = run("verify-spark", root, code=1)
-    assert "DAMAGED" in text and "checksum" in text and "000002.blk" in text
+    text = run("verify", root, "--spark", code=1)
+    assert "DAMAGED" in text and "checksum" in text and "000002.blk" in text and "are lost" in text
+    assert set(run("verify", root, code=1).splitlines()) <= set(text.splitlines())
     (root / "empty").mkdir()
-    assert "no stream is stored here" in run("verify-spark", root / "empty", code=2)
+    assert "no stream is stored here" in run("verify", root / "empty", "--spark", code=2)
 
 
 def test_verify_takes_a_passphrase(run: Run, tmp_path: Path) -> None:
     options = FileOptions(sync="never", cipher=Cipher.CHACHA20_POLY1305, keys=[KeySource.passphrase(b"secret")])
     orders(tmp_path / "S", 20, options).stop()
     (tmp_path / "pass").write_text("secret\n")
-    assert "ok: 20 messages" in run("verify-spark", tmp_path / "S", "--passphrase-file", tmp_path / "pass")
+    assert "ok: 20 messages" in run("verify", tmp_path / "S", "--spark", "--passphrase-file", tmp_path / "pass")
 
 
 def test_places_are_told_apart() -> None:

@@ -19,7 +19,6 @@ from jetlake.cli.serve import serve
 from jetlake.cli.sql import sql
 from jetlake.cli.stats import stats
 from jetlake.cli.verify import verify
-from jetlake.cli.verify_spark import verify_spark
 
 app = typer.Typer(name="jetlake", no_args_is_help=True, add_completion=False)
 
@@ -39,7 +38,7 @@ def jetlake(
     """A JetStream server in Python whose streams are Spark tables."""
 
 
-for command in (verify, verify_spark, dump, compact, stats, sql, export, replay):
+for command in (verify, dump, compact, stats, sql, export, replay):
     app.command()(command)
 app.command("import")(import_files)
 app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(serve)

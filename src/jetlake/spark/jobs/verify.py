@@ -1,14 +1,15 @@
 """Check every checksum of every block, several blocks at a time.
 
 A task reads whole blocks and compares each with what it says itself: header, frames, records, sidecar. What blocks say
-of each other (deletes, sequences that nothing accounts for) is put together on the driver, from sidecars. This is for
-stores too large for one core; `jetlake verify` goes through one block after the other and compares more.
+of each other (deletes, sequences that nothing accounts for) is put together on the driver before, from sidecars; where
+that cannot be done there is a problem of the kind `unreadable`. The other kinds are those of `jetlake.store.check`,
+which goes through one block after the other and compares more; this is for stores too large for one core.
 """
 
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import astuple
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -18,9 +19,10 @@ from jetlake.errors import StoreError
 from jetlake.spark.options import Options, parse_options
 from jetlake.spark.worker import settle
 from jetlake.store.block_scan import read_body, scan_block, uncount_gone
-from jetlake.store.check import find_streams
+from jetlake.store.check import Report, find_streams, show_ranges
 from jetlake.store.check_block import (
     SIZES,
+    BlockRecords,
     Problem,
     check_header,
     decode_sidecar,
@@ -37,41 +39,37 @@ from jetlake.store.view import StreamView
 _TASK_BLOCKS_MIN = 16  # to start a task takes as long as to check one
 _TASKS_PER_CORE, _REMOTE_TASKS = 2, 64
 _kept = threading.local()
-_RESULT = "directory string, path string, records long, file_size long, damage array<string>, notes array<string>"
+Range = tuple[int, int]  # of sequences
+_NOTHING: dict[str, Any] = {"records": 0, "messages": 0, "bytes": 0, "lost": []}
+_RESULT = (
+    "directory string, file_size long, records long, messages long, bytes long, "
+    "lost array<struct<first: long, last: long>>, "
+    "problems array<struct<file: string, offset: long, kind: string, text: string, severity: string>>"
+)
 
 
-@dataclass
-class Verified:
-    """What was found of one stream."""
-
-    directory: str
-    blocks: int = 0
-    records: int = 0
-    messages: int = 0
-    file_size: int = 0
-    lost: SequenceSet = field(default_factory=SequenceSet)
-    damage: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    @property
-    def ok(self) -> bool:
-        return not self.damage and not self.lost
-
-
-def verify(spark: SparkSession, path: str, *, tasks: int = 0, **options: str) -> list[Verified]:
+def verify(spark: SparkSession, path: str, *, tasks: int = 0, **options: str) -> list[Report]:
     """Check the streams at or below a directory, in so many tasks; `options` are keyFile and passphraseFile."""
     settings = parse_options({"path": path, **options})
-    reports = {directory: Verified(directory) for directory in find_streams(path)}
+    reports = {directory: Report(directory) for directory in find_streams(path)}
+    gone: dict[str, list[Range]] = {}
+    for report in reports.values():
+        gone |= _look_together(report, settings)
     blocks = [(directory, name) for directory in reports for name in OS_FILES.list(directory) if _is_block(name)]
-    for row in _check_blocks(spark, blocks, settings, tasks):
+    for row in _check_blocks(spark, blocks, gone, settings, tasks):
         report = reports[row["directory"]]
         report.blocks += 1
         report.records += row["records"]
+        report.messages += row["messages"]
+        report.bytes += row["bytes"]
         report.file_size += row["file_size"]
-        report.damage += row["damage"]
-        report.notes += row["notes"]
+        report.problems += [Problem(*problem) for problem in row["problems"]]
+        report.lost.update(SequenceSet(row["lost"]))
     for report in reports.values():
-        _check_together(report, settings)
+        if report.lost:
+            text = f"sequences {show_ranges(report.lost)} are lost"
+            report.problems.append(Problem(report.directory, None, "lost", text))
+        report.problems.sort(key=lambda problem: (problem.file, problem.offset or 0))
     return list(reports.values())
 
 
@@ -80,7 +78,7 @@ def _is_block(name: str) -> bool:
 
 
 def _check_blocks(
-    spark: SparkSession, blocks: list[tuple[str, str]], settings: Options, tasks: int
+    spark: SparkSession, blocks: list[tuple[str, str]], gone: dict[str, list[Range]], settings: Options, tasks: int
 ) -> list[dict[str, Any]]:
     if not blocks:
         return []
@@ -88,7 +86,8 @@ def _check_blocks(
 
     def check(number: int) -> dict[str, Any]:
         directory, name = blocks[number]
-        return check_block(directory, name, last[directory] == name, settings)
+        removed = SequenceSet(gone.get(f"{directory}/{name}", ()))
+        return check_block(directory, name, last[directory] == name, removed, settings)
 
     if hasattr(spark, "sparkContext"):  # as an RDD: what a query costs before it begins would be a third of a gigabyte
         cores = spark.sparkContext.defaultParallelism
@@ -100,12 +99,12 @@ def _check_blocks(
     return [row.found.asDict() for row in found.collect()]
 
 
-def check_block(directory: str, name: str, is_last: bool, settings: Options) -> dict[str, Any]:
-    """Check one block by itself."""
+def check_block(directory: str, name: str, is_last: bool, removed: SequenceSet, settings: Options) -> dict[str, Any]:
+    """Check one block by itself, and count what is live of it, knowing what others say was removed."""
     settle()
     path = f"{directory}/{name}"
     header, problems = check_header(OS_FILES, path)
-    found: dict[str, Any] = {"directory": directory, "path": path, "records": 0, "file_size": OS_FILES.size(path)}
+    found: dict[str, Any] = {"directory": directory, "file_size": OS_FILES.size(path)} | _NOTHING
     if header is not None:
         block, file = open_block(OS_FILES, path, header, settings.keys)
         body = read_body(file, _scratch())
@@ -114,19 +113,25 @@ def check_block(directory: str, name: str, is_last: bool, settings: Options) -> 
         found["records"] = len(records.seqs) + len(records.others)
         is_torn = is_last and scanned.torn_size > 0
         problems += unsound_bytes(block, file, body, records, is_last=is_last, is_torn=is_torn)
+        assert block.index is not None
+        uncount_gone(block, block.index, body, SIZES)  # a sidecar counts live messages
         sidecar = f"{directory}/{sidecar_name(header.block_id)}"
         if not is_last and OS_FILES.exists(sidecar):
             decoded = decode_sidecar(OS_FILES.read(sidecar), header.hash_seed, file.envelope)
             if isinstance(decoded, str):
                 problems.append(Problem(sidecar, None, "sidecar", decoded, "note"))
             else:
-                assert block.index is not None
-                uncount_gone(block, block.index, body, SIZES)  # a sidecar counts live messages
                 problems += [
                     Problem(sidecar, None, "sidecar", text) for text in sidecar_differences(block, file, *decoded)
                 ]
-    found["damage"] = [f"{problem.kind}: {problem}" for problem in problems if problem.severity == "damage"]
-    found["notes"] = [f"{problem.kind}: {problem}" for problem in problems if problem.severity == "note"]
+        removed.difference_update(block.gone)
+        found["messages"] = block.index.count - sum(
+            BlockRecords(block, body).count(seqs) for seqs in (block.gone, removed)
+        )
+        block.gone = removed
+        uncount_gone(block, block.index, body, SIZES)
+        found["bytes"], found["lost"] = block.size, list(block.lost.ranges())
+    found["problems"] = [astuple(problem) for problem in problems]
     return found
 
 
@@ -138,13 +143,13 @@ def _scratch() -> bytearray:
     return scratch
 
 
-def _check_together(report: Verified, settings: Options) -> None:
-    """What only all blocks together tell."""
+def _look_together(report: Report, settings: Options) -> dict[str, list[Range]]:
+    """What only all blocks together tell; what is gone of each."""
     view = StreamView(report.directory, keys=settings.keys)
     try:
         catalog = view.refresh()
     except (OSError, StoreError) as error:
-        report.damage.append(str(error))
-        return
-    report.messages = sum(block.message_count for block in catalog.blocks)
-    report.lost = catalog.lost
+        report.problems.append(Problem(report.directory, None, "unreadable", str(error)))
+        return {}
+    report.lost = catalog.lost.copy()
+    return {block.path: list(block.gone.ranges()) for block in catalog.blocks if block.gone}
