@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import types
+from collections.abc import Iterator
 
 import pytest
 
@@ -13,32 +14,34 @@ pytest.importorskip("pyspark")
 from jetlake.spark.worker import settle
 
 
-def test_only_in_a_process_of_spark_and_only_once_is_what_is_loaded_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True)
+def nothing_frozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr("jetlake.spark.worker._settled_module_count", 0)
-    monkeypatch.delenv("SPARK_REUSE_WORKER", raising=False)
     gc.unfreeze()
+    yield
+    gc.unfreeze()
+
+
+def is_frozen(wanted: object) -> bool:
+    return all(each is not wanted for each in gc.get_objects())
+
+
+def test_only_in_a_process_of_spark_is_what_is_loaded_frozen(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[int] = []
+    monkeypatch.delenv("SPARK_REUSE_WORKER", raising=False)
     settle()
-    assert gc.get_freeze_count() == 0
+    assert not is_frozen(loaded)
     monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
-    try:
-        settle()
-        frozen = gc.get_freeze_count()
-        more: list[list[int]] = [[] for _ in range(100)]
-        settle()
-        assert 0 < gc.get_freeze_count() <= frozen and len(more) == 100
-    finally:
-        gc.unfreeze()
+    settle()
+    assert is_frozen(loaded)
 
 
-def test_modules_that_a_later_task_loads_are_frozen_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jetlake.spark.worker._settled_module_count", 0)
+def test_it_is_frozen_again_only_when_modules_were_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
-    try:
-        settle()
-        frozen = gc.get_freeze_count()
-        more: list[list[int]] = [[] for _ in range(100)]
-        monkeypatch.setitem(sys.modules, "_jetlake_loaded_later", types.ModuleType("_jetlake_loaded_later"))
-        settle()
-        assert gc.get_freeze_count() >= frozen + len(more)
-    finally:
-        gc.unfreeze()
+    settle()
+    later: list[int] = []
+    settle()
+    assert not is_frozen(later)
+    monkeypatch.setitem(sys.modules, "_jetlake_loaded_later", types.ModuleType("_jetlake_loaded_later"))
+    settle()
+    assert is_frozen(later)
