@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jetlake.broker import routes
-from jetlake.ops import append_op
+from jetlake.ops import OP_WORDS, append_op
 from tests.twins import load_twin, load_twins, needs_kernels
 
 TWINS = "jetlake.broker._routes"
@@ -128,3 +128,33 @@ def test_acks_of_one_consumer_are_a_run(twin: ModuleType) -> None:
         twin.prefix_run(data, ops, 0, 1, b"$")
     with pytest.raises(IndexError):
         twin.prefix_run(data, ops, 0, 5, b"$")
+
+
+@pytest.mark.parametrize("count", [1, 2, 10, 1000])
+def test_dealing_gives_each_operation_to_one_member_in_order(twin: ModuleType, count: int) -> None:
+    _, ops = batch(*(b"work.%d" % number for number in range(500)))
+    hands = twin.deal(ops, 10, 490, count, 7)
+    assert len(hands) == count
+    starts = [hand[::OP_WORDS].tolist() for hand in hands]
+    assert sorted(start for hand in starts for start in hand) == ops[10 * OP_WORDS : 490 * OP_WORDS : OP_WORDS].tolist()
+    assert all(hand == sorted(hand) for hand in starts)
+
+
+def test_dealing_is_fair(twin: ModuleType) -> None:
+    _, ops = batch(*[b"work"] * 10_000)
+    sizes = [len(hand) // OP_WORDS for hand in twin.deal(ops, 0, 10_000, 10, 99)]
+    assert all(800 < size < 1200 for size in sizes)
+
+
+@needs_kernels
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 2**64 - 1))
+def test_twins_deal_alike(size: int, count: int, seed: int) -> None:
+    _, ops = batch(*[b"work"] * size)
+    ours, reference = load_twin(TWINS, "c"), load_twin(TWINS, "py")
+    assert ours.deal(ops, size // 3, size, count, seed) == reference.deal(ops, size // 3, size, count, seed)
+
+
+def test_operations_outside_the_array_are_not_dealt(twin: ModuleType) -> None:
+    _, ops = batch(b"work")
+    with pytest.raises(IndexError):
+        twin.deal(ops, 0, 2, 3, 1)

@@ -1,7 +1,8 @@
 """Which route does each publish of a batch take? Compiled. `_routes_py.py` is the reference."""
 
 from cpython cimport array
-from libc.stdint cimport UINT32_MAX, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport UINT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp
 
 from jetlake.broker import _routes_py as _twin
@@ -14,7 +15,7 @@ from jetlake.store._subject_table_c cimport SubjectTable
 cdef int32_t UNKNOWN = _twin.UNKNOWN, NOBODY = _twin.NOBODY, ACKS = _twin.ACKS
 cdef const char* ACK_PREFIX = _twin.ACK_PREFIX
 cdef Py_ssize_t ACK_PREFIX_SIZE = len(_twin.ACK_PREFIX)
-cdef array.array NUMBERS = array.array("i")
+cdef array.array NUMBERS = array.array("i"), OPS = array.array("I")
 
 
 cdef class RouteTable:
@@ -149,3 +150,39 @@ def prefix_run(data, ops, Py_ssize_t first, Py_ssize_t stop, bytes prefix not No
         first += 1
         op += 1
     return first
+
+
+def deal(ops, Py_ssize_t first, Py_ssize_t stop, Py_ssize_t count, uint64_t seed):
+    """Operations first..stop-1 dealt at random into `count` arrays, in order within each; see `routes.py`."""
+    cdef Py_ssize_t words, number, turn, choice
+    cdef PubOp* op_list = ops_of(ops, &words)
+    check_door(0, words, first, stop)
+    if not 0 < count <= UINT32_MAX:
+        raise ValueError(f"operations cannot be dealt to {count}")
+    cdef array.array choices = array.clone(NUMBERS, stop - first, zero=False)
+    cdef array.array sizes = array.clone(NUMBERS, count, zero=True)
+    cdef array.array hand
+    cdef uint64_t state = seed | 1
+    for turn in range(stop - first):
+        state ^= state << 13
+        state ^= state >> 7
+        state ^= state << 17
+        choice = (state >> 32) * <uint64_t>count >> 32
+        choices.data.as_ints[turn] = choice
+        sizes.data.as_ints[choice] += 1
+    cdef list dealt = []
+    cdef PubOp** ends = <PubOp**>malloc(count * sizeof(PubOp*))
+    if ends == NULL:
+        raise MemoryError
+    try:
+        for choice in range(count):
+            hand = array.clone(OPS, sizes.data.as_ints[choice] * <Py_ssize_t>(sizeof(PubOp) // 4), zero=False)
+            ends[choice] = <PubOp*>hand.data.as_voidptr
+            dealt.append(hand)
+        for turn in range(stop - first):
+            choice = choices.data.as_ints[turn]
+            ends[choice][0] = op_list[first + turn]
+            ends[choice] += 1
+    finally:
+        free(ends)
+    return dealt

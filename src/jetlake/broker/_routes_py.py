@@ -13,6 +13,7 @@ NOBODY = 0
 ACKS = 1
 FIRST_ROUTE = 2
 ACK_PREFIX = b"$JS.ACK."
+_WORD = 2**64 - 1
 SUBJECTS_MAX = 1 << 17
 
 Capture = tuple[Sequence[bytes], int]
@@ -86,6 +87,19 @@ def prefix_run(data: bytes | bytearray, ops: array[int], first: int, stop: int, 
         if size < len(prefix) or not data.startswith(prefix, start):
             return number
     return stop
+
+
+def deal(ops: array[int], first: int, stop: int, count: int, seed: int) -> list[array[int]]:
+    """Operations first..stop-1 dealt at random into `count` arrays, in order within each; see `routes.py`."""
+    check_door(0, len(ops), first, stop)
+    dealt = [array("I") for _ in range(count)]
+    state = seed | 1
+    for number in range(first, stop):
+        state ^= state << 13 & _WORD
+        state ^= state >> 7
+        state ^= state << 17 & _WORD
+        dealt[(state >> 32) * count >> 32].extend(ops[number * OP_WORDS : (number + 1) * OP_WORDS])
+    return dealt
 
 
 def check_door(data_size: int, ops_size: int, first: int, stop: int) -> None:

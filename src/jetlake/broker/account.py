@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from jetlake.broker.imports import ServiceImport, Shadow, StreamImport, as_stored
-from jetlake.broker.routes import ACKS, FIRST_ROUTE, NOBODY, UNKNOWN, RouteTable, prefix_run
+from jetlake.broker.routes import ACKS, FIRST_ROUTE, NOBODY, UNKNOWN, RouteTable, deal, prefix_run
 from jetlake.broker.sublist import Match, Sublist
 from jetlake.broker.subscription import BatchHandler, Buffer, Handler, Msg, Subscription, read_msg
 from jetlake.ops import OP_WORDS
@@ -68,9 +68,12 @@ class Route:
         for group in self.queues:
             if len(group) == 1:
                 taken |= group[0].deliver_run(origin, data, ops, first, stop)
-                continue
-            for number in range(first, stop):
-                taken |= any(sub.deliver_run(origin, data, ops, number, number + 1) for sub in shuffled(group))
+            elif stop - first >= len(group) and all(sub.takes_all(origin) for sub in group):
+                _deal_out(group, origin, data, ops, first, stop)
+                taken = True
+            else:
+                for number in range(first, stop):
+                    taken |= any(sub.deliver_run(origin, data, ops, number, number + 1) for sub in shuffled(group))
         return taken
 
 
@@ -383,6 +386,15 @@ def shuffled(group: tuple[Subscription, ...]) -> Iterable[Subscription]:
     """The members of a queue group, a random one first: whoever follows stands in if it cannot take the message."""
     start = int(random.random() * len(group))
     return group[start:] + group[:start]
+
+
+def _deal_out(
+    group: tuple[Subscription, ...], origin: Client | None, data: Buffer, ops: array[int], first: int, stop: int
+) -> None:
+    """Give each of a run of publishes to a random member of a queue group, all of which take whatever they get."""
+    for sub, own in zip(group, deal(ops, first, stop, len(group), random.getrandbits(64)), strict=True):
+        if own:
+            sub.deliver_run(origin, data, own, 0, len(own) // OP_WORDS)
 
 
 def _everybody(found: Match[Subscription]) -> Iterable[Subscription]:

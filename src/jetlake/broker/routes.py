@@ -14,6 +14,9 @@ stream matches has that route, one that nothing matches NOBODY, all others are U
 many to look through) all new subjects are UNKNOWN. A subject with an empty token or a wildcard always is.
 
 `prefix_run` finds how many in a row begin alike, which acks to one consumer do.
+
+`deal(ops, first, stop, count, seed)` gives each member of a queue group the operations that are for it: one array of
+operations for each of `count` members, chosen at random from the seed, each in the order of the publishes.
 """
 
 from __future__ import annotations
@@ -24,8 +27,8 @@ from jetlake.broker._routes_py import ACKS, FIRST_ROUTE, NOBODY, UNKNOWN
 from jetlake.store.subject_table import KERNEL as COMPILED
 
 if TYPE_CHECKING or not COMPILED:
-    from jetlake.broker._routes_py import RouteTable, prefix_run
+    from jetlake.broker._routes_py import RouteTable, deal, prefix_run
 else:
-    from jetlake.broker._routes_c import RouteTable, prefix_run
+    from jetlake.broker._routes_c import RouteTable, deal, prefix_run
 
-__all__ = ["ACKS", "COMPILED", "FIRST_ROUTE", "NOBODY", "UNKNOWN", "RouteTable", "prefix_run"]
+__all__ = ["ACKS", "COMPILED", "FIRST_ROUTE", "NOBODY", "UNKNOWN", "RouteTable", "deal", "prefix_run"]
