@@ -2,7 +2,8 @@
 
 A publish takes a route: everybody it reaches. Routes are made when a subject is first seen, shared by subjects that
 reach the same, and forgotten together when a subscription or a stream comes or goes (`RouteTable` finds them for whole
-batches). A stream takes part as a Capture, which gets a run of publishes as the bytes that were received.
+batches). A stream takes part as a Capture, which gets a run of publishes as the bytes that were received. Subjects that
+begin with a prefix of the server's own (acks to a consumer) share a route that is found by the prefix alone.
 
 `watch` tells when interest in a subject may have changed: what a push consumer waits for.
 
@@ -17,7 +18,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from jetlake.broker.imports import ServiceImport, Shadow, StreamImport, as_stored
-from jetlake.broker.routes import ACKS, FIRST_ROUTE, NOBODY, UNKNOWN, RouteTable, deal, prefix_run
+from jetlake.broker.routes import FIRST_ROUTE, NOBODY, UNKNOWN, RouteTable, deal
 from jetlake.broker.sublist import Match, Sublist
 from jetlake.broker.subscription import BatchHandler, Buffer, Handler, Msg, Subscription, read_msg
 from jetlake.ops import OP_WORDS
@@ -99,6 +100,8 @@ class Account:
         self._capture_entries: dict[int, list[_CaptureEntry]] = {}
         self._watches: Sublist[Watch] = Sublist()
         self._table = RouteTable()
+        self._prefixes: dict[bytes, tuple[Subscription, Subscription]] = {}  # whose it is, and who takes runs of it
+        self._shared_prefixes: set[bytes] = set()  # those which others subscribed to as well
         self._routes: list[Route] = []
         self._numbers: dict[tuple[int, ...], int] = {}
         self._stream_imports: Sequence[StreamImport] = ()
@@ -134,6 +137,18 @@ class Account:
     def unsubscribe(self, sub: Subscription) -> None:
         """Take a subscription of the server's own out."""
         self.remove(sub)
+
+    def add_prefix(self, prefix: bytes, owner: Subscription, batch_handler: BatchHandler) -> None:
+        """Have runs of publishes whose subjects begin like this handled at once, where nobody but `owner` has them."""
+        assert owner.handler is not None, "prefixes are for subscriptions of the server's own"
+        taker = Subscription(prefix + b">", handler=owner.handler, batch_handler=batch_handler)
+        self._table.add_prefix(prefix)
+        self._prefixes[prefix] = (owner, taker)
+
+    def remove_prefix(self, prefix: bytes) -> None:
+        """Have them handled like all others, if they were not."""
+        if self._prefixes.pop(prefix, None) is not None:
+            self._table.remove_prefix(prefix)
 
     def has_interest(self, subject: bytes) -> bool:
         """True when a client would receive a message on this subject."""
@@ -244,10 +259,6 @@ class Account:
             end, number = self._table.run(data, ops, first, stop)
             if number == UNKNOWN:
                 end, route = first + 1, self._route(read_msg(data, ops, first, None).subject)
-            elif number == ACKS:
-                self._carry_acks(origin, data, ops, first, end)
-                first = end
-                continue
             else:
                 route = self._routes[number]
                 if route.is_uneven:
@@ -320,24 +331,10 @@ class Account:
             return None
         return ReplyRoute(sub.client, sub.sid, head + b"." if head else b"", last == b">")
 
-    def _carry_acks(self, origin: Client, data: Buffer, ops: array[int], first: int, stop: int) -> None:
-        """Acks to consumers: one route for as many in a row as begin with the same four or six tokens."""
-        while first < stop:
-            msg = read_msg(data, ops, first, origin)
-            found = self.sublist.match(msg.subject)
-            end = first + 1
-            if len(found.plain) == 1 and not found.queues and self.capture_of(msg.subject) is None:
-                sub = found.plain[0]
-                if sub.subject.endswith(b".>"):
-                    end = max(end, prefix_run(data, ops, first, stop, sub.subject[:-1]))
-            route = Route(self.capture_of(msg.subject), found)
-            if not route.carry(origin, data, ops, first, end):
-                _tell_unheard(origin, data, ops, first, end)
-            first = end
-
     def _learn(self) -> None:
         """Forget all routes, and tell the table what there is to match."""
         self._is_stale = False
+        self._shared_prefixes.clear()
         self._routes = [Route(None, Match((), ()))] * FIRST_ROUTE
         self._numbers = {(0,): NOBODY}
         captures = []
@@ -351,8 +348,18 @@ class Account:
         self._table.clear(captures, others)
 
     def _route(self, subject: bytes) -> Route:
+        prefix = self._table.prefix_of(subject)
+        if prefix is not None and prefix not in self._shared_prefixes:
+            owner, taker = self._prefixes[prefix]
+            everything = prefix + b">"
+            if self.sublist.overlapping(everything) == (owner,) and not self._captures.overlapping(everything):
+                route = Route(None, Match((taker,), ()))
+                self._table.put_prefix(prefix, self._number(route))
+                return route
+            self._shared_prefixes.add(prefix)
         route = Route(self.capture_of(subject), self.sublist.match(subject))
-        self._table.put(subject, self._number(route))
+        if prefix is None:
+            self._table.put(subject, self._number(route))
         return route
 
     def _number(self, route: Route) -> int:

@@ -115,8 +115,9 @@ class Consumer:
         domain, hash = self.host.options.jetstream.domain or "_", account_hash(account.name)
         self._subscribe(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}", self._take_request)
         if self.config.ack_policy not in (AckPolicy.NONE, AckPolicy.FLOW_CONTROL):
-            ack_sub = account.subscribe(self.ack_prefix + b">", self._take_ack, batch_handler=self._take_acks)
+            ack_sub = account.subscribe(self.ack_prefix + b">", self._take_ack)
             self._subs.append(ack_sub)
+            account.add_prefix(self.ack_prefix, ack_sub, self._take_acks)
             self._subscribe(f"$JS.ACK.{domain}.{hash}.{stream}.{name}.>", self._take_ack)
         if self.config.flow_control:
             self._subscribe(f"$JS.FC.{stream}.{name}.>", self._take_flow_answer)
@@ -141,6 +142,7 @@ class Consumer:
         self.send_statuses(self.requests.close(code, text, shows_pending=shows_pending))
         for sub in self._subs:
             self.account.unsubscribe(sub)
+        self.account.remove_prefix(self.ack_prefix)
         if self.push is not None:
             self.push.unwatch()
         if self._timer is not None:
