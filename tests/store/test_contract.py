@@ -30,6 +30,7 @@ from jetlake.store import (
     StreamLimits,
 )
 from jetlake.store.format import MSG_ID, PAYLOAD_SIZE_MAX, SEQ_MAX
+from jetlake.store.record import decode
 from jetlake.testing.clock import FakeClock
 from jetlake.testing.memfiles import MemFiles
 from tests.crash.workload import ENVELOPES
@@ -77,6 +78,15 @@ def test_a_message_comes_back_as_it_was_stored(store: Store) -> None:
     headers = b"NATS/1.0\r\nA: b\r\n\r\n"
     assert store.append("orders.eu", b"\x00\xff", headers) == 1
     assert store.load(1) == StoredMsg(1, "orders.eu", headers, b"\x00\xff", store.clock())
+
+
+def test_stored_records_are_those_of_the_sequences_in_any_order_up_to_a_size(store: Store) -> None:
+    fill(store, *["a", "b"] * 20)
+    wanted = [40, 1, 17, 2, 39]
+    records, seeds = store.stored_records(wanted, 10**6)
+    found = [decode(record, 0, len(record), seed)[0] for record, seed in zip(records, seeds, strict=True)]
+    assert [(record.seq, record.payload) for record in found] == [(seq, b"payload %d" % seq) for seq in wanted]
+    assert len(store.stored_records(wanted, len(records[0]) + 1)[0]) == 2
 
 
 def test_any_utf8_subject_is_kept(store: Store) -> None:

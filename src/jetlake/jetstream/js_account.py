@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from jetlake.broker.account import Account
 from jetlake.broker.broker import API_LEVEL
+from jetlake.broker.subscription import Subscription
 from jetlake.config.options import AccountJetStream
 from jetlake.errors import JetLakeError
 from jetlake.jetstream import advisories, errors
@@ -47,8 +48,9 @@ _STEPS_MAX = 1024
 class JsAccount:
     """The JetStream side of an account."""
 
-    def __init__(self, service: JetStream, account: Account, limits: AccountJetStream) -> None:
-        self.service, self.account, self.limits = service, account, limits
+    def __init__(self, service: JetStream, account: Account, limits: AccountJetStream, api: Subscription) -> None:
+        """`api` is the subscription that brings the account's requests."""
+        self.service, self.account, self.limits, self.api = service, account, limits, api
         self.host: Host = service.host
         self.files, self.keys = service.files, service.keys
         self.directory = account_directory(service.directory, account.name)

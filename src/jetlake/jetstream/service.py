@@ -30,8 +30,6 @@ from jetlake.store.files import OS_FILES, Files, Lock
 
 _PROGRESS_NS = 2 * SECOND_NS
 _DAMAGE_LINES_MAX = 10
-_API = b"$JS.API.>"
-_OWN_API = b"$JETLAKE.API.>"
 
 
 class JetStream:
@@ -69,13 +67,13 @@ class JetStream:
         if limits is not None and account.name in self.accounts:
             self.accounts[account.name].limits = limits
         elif limits is not None:
-            api.js_account = account.jetstream = self.accounts[account.name] = JsAccount(self, account, limits)
+            api.js_account = account.jetstream = self.accounts[account.name] = JsAccount(
+                self, account, limits, api.subscription
+            )
             _Recovery(api.js_account).run()
 
     def _subscribe(self, account: Account) -> Api:
         api = self._apis[account.name] = Api(account, None, self.host)
-        account.subscribe(_API, api.handle)
-        account.subscribe(_OWN_API, api.handle_own)
         domain = self.host.options.jetstream.domain.encode()
         if domain:
             prefix = b"$JS.%s.API." % domain

@@ -30,6 +30,7 @@ from jetlake.clock import SECOND_NS
 from jetlake.errors import BadRequest, BadSubject, MessageNotFound, StoreClosed, StoreError, StoreFrozen
 from jetlake.jetstream import errors, publish
 from jetlake.jetstream.answers import Ack, Acks, Answer, Failed, Waiting, refused_acks
+from jetlake.jetstream.api.direct_run import DirectRun
 from jetlake.jetstream.errors import ApiError
 from jetlake.jetstream.host import Timer
 from jetlake.jetstream.interest import Interest
@@ -75,6 +76,7 @@ class Stream:
         self.interest: Interest | None = None  # unless limits alone say what stays
         self.msg_ids = MsgIds(config.duplicate_window, is_loaded=False)
         self._room = js.room(config.storage)
+        self._direct_run = DirectRun(self, js.api)
         self.skipped_ns = 0  # when a message came that nobody was interested in; counted as the stream's last
         self.problem: BaseException | None = None  # why nothing can be stored at the moment
         self._answers: list[Answer] = []
@@ -517,6 +519,7 @@ class Stream:
             self.interest.begin()
         self.account.remove_capture(self)
         self.account.add_capture(self)
+        self._direct_run.open()
         self._changed()
 
     # Time
@@ -559,11 +562,13 @@ class Stream:
         """Take messages from now on."""
         self._is_open = True
         self.account.add_capture(self)
+        self._direct_run.open()
 
     def close(self) -> None:
         """Take no more messages. What was taken has to be committed before `stop`."""
         self._is_open = False
         self.account.remove_capture(self)
+        self._direct_run.close()
 
     def _end(self) -> None:
         self.close()

@@ -109,6 +109,29 @@ class BlockStore(Retention):
         """The message at a sequence; MessageNotFound when there is none."""
         return _message(self.catalog.record(seq))
 
+    def stored_records(self, seqs: Sequence[int], size_max: int) -> tuple[list[bytes], array[int]]:
+        """The bytes of live messages as they are stored, and the seeds of their hashes; nothing of them is checked.
+
+        It ends in front of one whose bytes cannot be read, or with the one that reaches the size.
+        """
+        catalog, records, seeds, size = self.catalog, list[bytes](), array("Q"), 0
+        block = None
+        for seq in seqs:
+            if block is None or not block.first_seq <= seq <= block.last_seq:
+                block = catalog.block_of(seq)
+                assert block is not None, f"sequence {seq} is live but in no block"
+                index, seed = catalog.index(block), block.seed
+            position = index.position(seq)
+            try:
+                records.append(block.read(index.offsets[position], index.end(position, block.body_size)))
+            except CorruptBlock:
+                break
+            seeds.append(seed)
+            size += len(records[-1])
+            if size >= size_max:
+                break
+        return records, seeds
+
     def load_next(self, start: int, filters: str | Sequence[str] = ">") -> StoredMsg | None:
         """The first matching message at or after a sequence."""
         return self._load_found(self.queries.next_seq(self.queries.filter(filters), start))
