@@ -18,7 +18,7 @@ from jetlake.errors import (
     StoreClosed,
     TooManyResults,
 )
-from jetlake.ops import OP_MSG_ID, OP_SPECIAL, append_op
+from jetlake.ops import OP_ADMITTED, OP_EXPECTS, OP_MSG_ID, OP_SPECIAL, OP_WORDS, append_op
 from jetlake.store import (
     NEVER_NS,
     Discard,
@@ -174,10 +174,27 @@ def test_a_batch_is_stored_in_order(store: Store) -> None:
 
 def test_a_batch_stops_in_front_of_a_special_operation(store: Store) -> None:
     data, ops = batch((b"a", b"1"), (b"a", b"2"), (b"a", b"3"))
-    ops[19] = OP_SPECIAL
+    ops[OP_WORDS + 9] = OP_SPECIAL
     assert store.append_batch(data, ops) == (1, 1)
     assert store.append_batch(data, ops, 2) == (2, 3)
     assert store.load(2).payload == b"3"
+    ops[OP_WORDS + 9] |= OP_ADMITTED
+    assert store.append_batch(data, ops) == (3, 3)
+
+
+def test_a_batch_stops_in_front_of_one_that_expects_another_last_sequence(make: Make) -> None:
+    store = make(StreamLimits(max_msgs_per_subject=1))
+    data, ops = batch(*((b"k.%d" % (number % 2), b"%d" % number) for number in range(6)))
+    for number, expected in enumerate([0, 0, 1, 2, 3, 3]):
+        ops[number * OP_WORDS + 9] = OP_EXPECTS
+        ops[number * OP_WORDS + 10] = expected
+    assert store.append_batch(data, ops) == (1, 5)
+    assert store.append_batch(data, ops, 5) == (6, 5)
+    ops[5 * OP_WORDS + 10] = 4
+    assert store.append_batch(data, ops, 5) == (6, 6)
+    store.remove(6)
+    ops[5 * OP_WORDS + 10] = 0
+    assert store.append_batch(data, ops, 5) == (7, 6)
 
 
 def test_a_batch_stops_in_front_of_what_discard_new_refuses(make: Make) -> None:

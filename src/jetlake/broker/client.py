@@ -17,6 +17,7 @@ from jetlake.broker.auth import AUTHORIZATION_VIOLATION, Credentials, User
 from jetlake.broker.permissions import Permissions, ReplyPermits, publish_violation, subscribe_violation
 from jetlake.broker.subscription import Msg, Subscription, read_msg
 from jetlake.errors import BadSubject
+from jetlake.ops import OP_WORDS
 from jetlake.subjects import check_filter, decode_subject
 from jetlake.wire import writer
 from jetlake.wire.headers import no_responders_block
@@ -266,7 +267,8 @@ class Client:
 
     def _publish(self, data: bytearray, ops: array[int], count: int) -> None:
         self.in_msgs += count
-        size = ops[5] + ops[7] if count == 1 else sum(ops[5 : count * 10 : 10]) + sum(ops[7 : count * 10 : 10])
+        stop = count * OP_WORDS
+        size = ops[5] + ops[7] if count == 1 else sum(ops[5:stop:OP_WORDS]) + sum(ops[7:stop:OP_WORDS])
         self.in_bytes += size
         self.broker.in_msgs += count
         self.broker.in_bytes += size

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 
 from jetlake.errors import BadRequest, CorruptBlock, LimitExceeded, MessageNotFound, StoreClosed
-from jetlake.ops import OP_MSG_ID, OP_SPECIAL, OP_WORDS
+from jetlake.ops import OP_ADMITTED, OP_EXPECTS, OP_MSG_ID, OP_SPECIAL, OP_WORDS
 from jetlake.store._encode_py import op_problem
 from jetlake.store.api import Discard, Pending, SimpleState, StoredMsg, StreamLimits, StreamState
 from jetlake.store.block import MsgBlock
@@ -77,7 +77,8 @@ class BlockStore(Retention):
         self._done()
 
     def append_batch(self, data: Buffer, ops: array[int], first: int = 0, stop: int | None = None) -> tuple[int, int]:
-        """Store the messages that operations first..stop-1 describe (see `jetlake.ops`), up to one that is special.
+        """Store the messages that operations first..stop-1 describe (see `jetlake.ops`), up to one that is special, or
+        whose subject has another last sequence than it expects.
 
         Returns the sequence of the first one, and the operation at which it stopped. It also stops in front of one
         that discard=new refuses; if that is the first, it raises LimitExceeded.
@@ -404,7 +405,7 @@ class BlockStore(Retention):
         view = memoryview(data)
         for number in range(first, stop):
             op = ops[number * OP_WORDS : (number + 1) * OP_WORDS]
-            if op[9] & OP_SPECIAL:
+            if op[9] & (OP_SPECIAL | OP_ADMITTED) == OP_SPECIAL or op[9] & OP_EXPECTS:
                 return number
             problem = op_problem(len(data), op)
             if problem is not None:
