@@ -196,3 +196,96 @@ def test_a_stream_that_goes_over_to_interest_drops_what_all_are_done_with(tmp_pa
     world.ack(world.next("a", batch=2)[0])
     world.peer.request("STREAM.UPDATE.S", {"name": "S", "subjects": ["s.>"], "retention": "interest"})
     assert stored(world) == [2, 3]
+
+
+def half_read(world: World) -> None:
+    """Twenty messages on s.a and s.b by turns; the consumer read and acknowledged the first half of them."""
+    for number in range(20):
+        world.publish(b"x", subject=f"s.{'ab'[number % 2]}")
+    world.create(filter_subject="s.a")
+    for each in world.next(batch=10):
+        world.ack(each, reply="in.ack")
+    assert stored(world) == list(range(2, 21, 2))
+
+
+@pytest.mark.parametrize("ends", ["restart", "crash"])
+def test_a_work_queue_keeps_what_came_by_under_another_filter(queue: World, ends: str) -> None:
+    half_read(queue)
+    queue.create(filter_subject="s.b")
+    getattr(queue, ends)()
+    assert stored(queue) == list(range(2, 21, 2))
+    assert queue.info()["num_pending"] == 1  # the last one, which came after all that was delivered
+    queue.peer.request("CONSUMER.RESET.S.c", {"seq": 1})
+    assert len(queue.next(batch=20)) == 10
+
+
+@pytest.mark.parametrize("ends", ["restart", "crash"])
+@pytest.mark.parametrize("seq", [1, 5, 9, 20])
+def test_a_work_queue_keeps_what_a_reset_skips(queue: World, ends: str, seq: int) -> None:
+    queue.publish(*[b"x"] * 10)
+    queue.create()
+    for each in queue.next(batch=4)[:2]:
+        queue.ack(each, reply="in.ack")
+    queue.peer.request("CONSUMER.RESET.S.c", {"seq": seq})
+    getattr(queue, ends)()
+    assert stored(queue) == list(range(3, 11))
+
+
+def test_a_work_queue_keeps_what_an_older_file_does_not_call_acknowledged(queue: World) -> None:
+    queue.publish(b"1", b"2")
+    queue.create()
+    queue.next(batch=2)
+    ledger = queue.consumer().ledger
+    ledger.ack(1)  # as if it were the stream that did not hear of it
+    queue.consumer().changed()
+    queue.restart()
+    assert stored(queue) == [1, 2]
+
+
+def test_acks_while_a_work_queue_cannot_write_are_carried_out_when_it_can(queue: World) -> None:
+    queue.publish(b"1", b"2", b"3")
+    queue.create()
+    one, two, _ = queue.next(batch=3)
+    queue.stream.fail_commit(OSError(28, "No space left on device"))
+    queue.ack(one)
+    queue.ack(two)
+    queue.wait(3)
+    assert queue.stream.problem is None and stored(queue) == [3]
+
+
+def test_a_removal_that_was_lost_with_its_commit_is_carried_out_again(queue: World) -> None:
+    queue.publish(b"1", b"2")
+    queue.create()
+    one, _ = queue.next(batch=2)
+    queue.settle()
+    queue.peer.connection.say(frame(one.reply))  # removed, and not committed
+    queue.stream.prepare_commit()
+    queue.stream.fail_commit(OSError(5, "Input/output error"))
+    queue.wait(3)
+    assert queue.stream.problem is None and stored(queue) == [2]
+
+
+def test_a_consumer_is_deleted_after_what_it_acknowledged(queue: World) -> None:
+    queue.publish(b"1", b"2")
+    queue.create()
+    one, _ = queue.next(batch=2)
+    queue.settle()
+    path = queue.consumer().keeper.path  # type: ignore[union-attr]
+    queue.peer.connection.say(frame(one.reply) + frame("$JS.API.CONSUMER.DELETE.S.c", reply="_API.1"))
+    existed: list[bool] = []
+    queue.stream.when_durable(lambda: existed.append(Path(path).exists()))
+    queue.settle()
+    assert existed == [True] and not Path(path).exists() and stored(queue) == [2]
+
+
+def test_a_stream_that_goes_over_to_interest_keeps_what_nobody_was_asked_about(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for number in range(6):
+        world.publish(b"x", subject=f"s.{'ab'[number % 2]}")
+    world.create("a", filter_subject="s.a")
+    for each in world.next("a", batch=2):
+        world.ack(each)
+    world.peer.request("STREAM.UPDATE.S", {"name": "S", "subjects": ["s.>"], "retention": "interest"})
+    assert stored(world) == [2, 4, 5, 6]
+    world.restart()
+    assert stored(world) == [2, 4, 5, 6]

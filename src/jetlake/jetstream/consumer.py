@@ -42,6 +42,7 @@ from jetlake.jetstream.consumer_push import Push
 from jetlake.jetstream.consumer_signals import signals_of
 from jetlake.jetstream.consumer_start import choose_start
 from jetlake.jetstream.host import Timer
+from jetlake.jetstream.interest import Removals
 from jetlake.jetstream.pause import Pause
 from jetlake.jetstream.priority_groups import PriorityGroups
 from jetlake.jetstream.pull_queue import NEVER_NS, PullQueue
@@ -86,6 +87,7 @@ class Consumer:
         self.keeper: Keeper | None = None
         self.delivery = Delivery(self)
         self.losses = Losses(self)
+        self.removals = Removals()
         self.ack_prefix = encode_subject(f"$JS.ACK.{stream.name}.{name}.")
         self.delivered_ns = self.acked_ns = 0  # when there was one last
         self._signals = signals_of(stream)
@@ -399,7 +401,7 @@ class Consumer:
 
     def snapshot(self) -> Snapshot:
         """What the file is to say."""
-        meta = encode_meta(self.name, self.created_ns, self.config)
+        meta = encode_meta(self.name, self.created_ns, self.config, self.removals.seqs())
         return Snapshot(self.ledger.snapshot(), meta)
 
     def changed(self) -> None:

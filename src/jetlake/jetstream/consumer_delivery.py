@@ -208,8 +208,9 @@ class Delivery:
             assert sub.client is not None
             sub.client.send_msgs(bytes(run.data), run.count)
             sub.delivered += run.count
-        # The kernel knows where the next match is. Should the filter change, what lies before it counts again.
-        is_at_end = run.reason == END or not run.count
+        # The kernel knows where the next match is. Should the filter change, what lies before it counts again, unless
+        # somebody waits for more than there is.
+        is_at_end = not run.count or (run.reason == END and run.count < outlet.count_max)
         next_seq = run.next_seq if is_at_end else max(run.seqs[-1], *run.damaged, 0) + 1
         self._note_run(outlet, run.seqs, len(run.damaged), next_seq, run.size, now_ns)
         if run.count or run.damaged or is_listed:

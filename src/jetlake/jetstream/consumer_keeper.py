@@ -12,7 +12,7 @@ streams.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -42,19 +42,21 @@ class Kept(NamedTuple):
     created_ns: int
     config: ConsumerConfig
     state: ConsumerState
+    removing: list[int]  # acknowledged messages of a work queue that may not have left it yet
     path: str
 
 
-class _Meta(msgspec.Struct, frozen=True):
+class _Meta(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     created_ns: int
     config: msgspec.Raw
+    removing: list[int] = []
 
 
-def encode_meta(name: str, created_ns: int, config: ConsumerConfig) -> bytes:
+def encode_meta(name: str, created_ns: int, config: ConsumerConfig, removing: Sequence[int] = ()) -> bytes:
     """What is stored beside the state."""
     text = msgspec.json.encode(config_json(config))
-    return msgspec.json.encode(_Meta(name, created_ns, msgspec.Raw(text)))
+    return msgspec.json.encode(_Meta(name, created_ns, msgspec.Raw(text), list(removing)))
 
 
 def read_kept(files: Files, directory: str) -> tuple[list[Kept], list[CorruptBlock], list[str]]:
@@ -87,7 +89,7 @@ def _decode(path: str, data: bytes) -> Kept:
         config = read_config(bytes(fields.config))
     except (msgspec.MsgspecError, ApiError) as error:
         raise CorruptBlock(path, 0, f"its configuration: {error}") from error
-    return Kept(fields.name, fields.created_ns, config, state, path)
+    return Kept(fields.name, fields.created_ns, config, state, fields.removing, path)
 
 
 class Snapshot(NamedTuple):

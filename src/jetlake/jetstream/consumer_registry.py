@@ -131,10 +131,13 @@ def delete_consumer(consumer: Consumer, done: Callable[[], None]) -> None:
     consumer.events.action("delete")
     if stream.interest is not None:
         stream.interest.consumer_removed(consumer)
-    if consumer.keeper is None:
+    keeper = consumer.keeper
+    if keeper is None:
         done()
+    elif consumer.removals:  # which its file knows of, until they are durable
+        stream.when_durable(lambda: keeper.delete(done), lambda error: keeper.delete(done))
     else:
-        consumer.keeper.delete(done)
+        keeper.delete(done)
 
 
 def drop_consumers(stream: Stream) -> None:
@@ -169,6 +172,7 @@ def recover_consumers(stream: Stream) -> None:
     for each in kept:
         consumer = _add(stream, each.name, each.config, each.created_ns)
         consumer.restore(each.state)
+        consumer.removals.begin(each.removing)
     if stream.interest is not None and not damaged:
         stream.interest.check()
     for consumer in list(stream.consumers.values()):
