@@ -82,7 +82,7 @@ class Consumer:
         self.groups = PriorityGroups(config, new_id)
         self.push = Push(self, config) if config.is_push else None
         self.pause = Pause(None)
-        self.pause.set(config.pause_until, self.host.clock())
+        self.pause.set(config.paused_until, self.host.clock())
         self.activity = Activity(config, self.host.clock(), chance())
         self.keeper: Keeper | None = None
         self.delivery = Delivery(self)
@@ -444,9 +444,9 @@ class Consumer:
         self.ledger.configure(config)
         self.groups.configure(config)
         self.activity.configure(config, self.chance())
-        if config.pause_until != self.pause.until_ns:
-            self.pause.set(config.pause_until, now_ns)
-            self.events.paused(config.pause_until, self.pause.is_on(now_ns))
+        if config.paused_until != self.pause.until_ns:
+            self.pause.set(config.paused_until, now_ns)
+            self.events.paused(config.paused_until, self.pause.is_on(now_ns))
         if self.push is not None:
             self._move_outlet(self.push, old)
         if set(config.filters) != set(old.filters):

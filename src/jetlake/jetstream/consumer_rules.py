@@ -50,7 +50,7 @@ def is_valid_name(name: str) -> bool:
 def stamped(config: ConsumerConfig) -> ConsumerConfig:
     """The configuration with the API level that it asks for in its metadata, and nothing else of the server's there."""
     level = 0
-    if config.pause_until is not None or config.priority_policy is not PriorityPolicy.NONE:
+    if config.paused_until is not None or config.priority_policy is not PriorityPolicy.NONE:
         level = 1
     if config.priority_timeout or config.priority_groups:
         level = 1

@@ -207,7 +207,7 @@ def parse_ttl(text: str) -> int | None:
     """A time to live in nanoseconds: Go's duration, whole seconds, or `never`; None when it is not one."""
     if text.lower() == "never":
         return NEVER_NS
-    if re.fullmatch(r"[0-9]{1,18}", text, re.ASCII):
+    if re.fullmatch(r"[0-9]{1,19}", text, re.ASCII) and int(text) <= NEVER_NS:
         ttl_ns = min(int(text) * SECOND_NS, NEVER_NS)
     else:
         found = parse_duration(text)

@@ -13,10 +13,12 @@ from jetlake.jetstream.consumer_config import ConsumerConfig, CreateRequest, Del
 from jetlake.jetstream.consumer_registry import delete_consumer, put_consumer
 from jetlake.jetstream.consumer_rules import GROUP_NAME, stamped
 from jetlake.jetstream.json_shape import INT, STRING, TIME, UINT64, Struct, is_empty_request, is_json, read_request
-from jetlake.wire.go_time import ZERO_NS, ZERO_TIME, format_time
+from jetlake.jetstream.pause import Pause
+from jetlake.wire.go_time import ZERO_NS, ZERO_TIME, format_time, json_problem
 
 NAMES_LIMIT = 1024
 LIST_LIMIT = 256
+_MARSHAL = "json: error calling MarshalJSON for type *time.Time: "
 _PAGE = Struct("JSApiConsumersRequest", {"offset": INT})
 _PAUSE = Struct("JSApiConsumerPauseRequest", {"pause_until": TIME})
 _UNPIN = Struct("JSApiConsumerUnpinRequest", {"group": STRING})
@@ -79,7 +81,9 @@ def _create(request: Request, body: CreateRequest, config: ConsumerConfig) -> No
     stream = request.stream
     existing = stream.consumers.get(config.durable_name or config.name)
     if existing is not None:  # only CONSUMER.PAUSE changes that
-        config = replace(config, pause_until=existing.config.pause_until)
+        config = replace(config, pause_until=_in_utc(existing.config.pause_until))
+    elif any(map(json_problem, (config.pause_until or 0, config.opt_start_time or 0))):
+        raise errors.CONSUMER_CREATE("error creating store for consumer")
     consumer = put_consumer(stream, stamped(config), body.action, pedantic=body.pedantic)
 
     def updated() -> None:
@@ -110,6 +114,15 @@ def _create(request: Request, body: CreateRequest, config: ConsumerConfig) -> No
     if consumer.keeper is not None:
         consumer.keeper.failed = failed
     consumer.when_durable(created)
+
+
+def _in_utc(time_ns: int | None) -> int | None:
+    """A time by the clock of UTC, if it can be kept; raises ApiError."""
+    if time_ns is None:
+        return None
+    if problem := json_problem(int(time_ns)):
+        raise errors.CONSUMER_CREATE(_MARSHAL + problem)
+    return int(time_ns)
 
 
 # Looking
@@ -168,19 +181,20 @@ def delete(request: Request) -> None:
 
 def pause(request: Request) -> None:
     until_ns = request.read(_PAUSE).get("pause_until") if is_json(request.payload) else None
-    until_ns = None if until_ns == ZERO_NS else until_ns
+    until_ns = None if until_ns in (None, ZERO_NS) else int(until_ns)  # in UTC, unlike in a create request
     consumer = _consumer(request)
+    if until_ns is not None and (problem := json_problem(until_ns)):
+        raise errors.CONSUMER_STORE_FAILED(_MARSHAL + problem)
     consumer.update(stamped(replace(consumer.config, pause_until=until_ns)))
 
     def paused() -> None:
-        now_ns = request.host.clock()
-        is_paused = until_ns is not None and now_ns < until_ns
+        pause, now_ns = Pause(until_ns), request.host.clock()
         shown: dict[str, Any] = {
-            "paused": is_paused,
+            "paused": pause.is_on(now_ns),
             "pause_until": format_time(until_ns) if until_ns is not None else ZERO_TIME,
         }
-        if until_ns is not None and is_paused:
-            shown["pause_remaining"] = until_ns - now_ns
+        if pause.is_on(now_ns):
+            shown["pause_remaining"] = pause.left_ns(now_ns)
         request.reply(shown)
 
     consumer.when_durable(paused)
