@@ -143,16 +143,18 @@ class List(Shape):
         return tuple(found)
 
 
-class _StringMap(Shape):
-    """An object with any keys and strings as values."""
+class Map(Shape):
+    """An object with any keys and values of one shape."""
 
-    go_type = "map[string]string"
+    def __init__(self, item: Shape) -> None:
+        self.go_type, self._item = f"map[string]{item.go_type}", item
 
-    def read(self, node: Node, place: Place, strict: bool) -> dict[str, str]:
+    def read(self, node: Node, place: Place, strict: bool) -> dict[str, Any]:
         if node.kind != "object" or not isinstance(node.value, list):
             raise place.mismatch(node.kind, self.go_type)
         return {
-            key: "" if item.kind == "null" else STRING.read(item, place.field(key), strict) for key, item in node.value
+            key: self._item.zero if item.kind == "null" else self._item.read(item, place.field(key), strict)
+            for key, item in node.value
         }
 
 
@@ -192,7 +194,7 @@ UINT64 = Integer("uint64", 64, signed=False)
 DURATION = Integer("time.Duration", 64)
 TIME = _Time()
 STRINGS = List(STRING)
-STRING_MAP = _StringMap()
+STRING_MAP = Map(STRING)
 
 
 def read_request(payload: bytes, shape: Struct, *, strict: bool = True) -> dict[str, Any]:
