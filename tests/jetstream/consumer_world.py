@@ -12,6 +12,7 @@ from jetlake.broker.broker import Broker
 from jetlake.jetstream.consumer import Consumer
 from jetlake.jetstream.service import JetStream
 from jetlake.jetstream.stream import Stream
+from jetlake.store.files import OS_FILES, Files
 from jetlake.testing.clock import FakeClock
 from tests.broker.sessions import FakeConnection, connect, make_broker
 from tests.jetstream.harness import FakeHost
@@ -118,9 +119,9 @@ class World:
         self.start()
         self.create_stream(**stream)
 
-    def start(self) -> None:
+    def start(self, files: Files = OS_FILES) -> None:
         self.broker: Broker = make_broker()
-        self.service = JetStream(self.host, self.directory)
+        self.service = JetStream(self.host, self.directory, files=files)
         self.service.start([self.broker.default_account])
         self.peer = self.connect()
         self.peer.say(b"SUB _API.* 1\r\nSUB in.* 2\r\n")

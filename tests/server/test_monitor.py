@@ -34,6 +34,11 @@ def spoil(store: Path) -> None:
     meta.write_bytes(meta.read_bytes()[:-5] + b"junk}")
 
 
+def spoil_consumer(store: Path) -> None:
+    """Damage the file of consumer c of stream S."""
+    next(store.glob("jetstream/*/streams/S/consumers/c.*")).write_bytes(b"")
+
+
 async def test_a_connection_is_kept_for_the_next_request() -> None:
     async with running(HTTP) as server:
         assert server.monitor is not None
@@ -160,6 +165,23 @@ async def test_an_offline_stream_is_unhealthy(tmp_path: Path) -> None:
         assert (await get(server, "/healthz?js-enabled-only=true"))[0] == 200
         assert (await page(server, "/healthz?account=$G&stream=T"))["status"] == "ok"
         assert server.log_lines.has("Healthcheck failed")
+
+
+async def test_an_offline_consumer_is_unhealthy(tmp_path: Path) -> None:
+    async with running(HTTP, tmp_path) as server:
+        peer = await Peer.connect(server)
+        for name in ("S", "T"):
+            await peer.request(f"$JS.API.STREAM.CREATE.{name}", f'{{"name":"{name}"}}')
+        for name in ("c", "d"):
+            body = f'{{"stream_name":"S","config":{{"durable_name":"{name}","ack_policy":"none"}}}}'
+            await peer.request(f"$JS.API.CONSUMER.CREATE.S.{name}", body)
+    spoil_consumer(tmp_path)
+    async with running(HTTP, tmp_path) as server:
+        status, _, body = await get(server, "/healthz?details=1")
+        assert status == 503 and json.loads(body)["errors"][0]["consumer"] == "c"
+        assert (await get(server, "/healthz?account=$G&stream=S&consumer=c"))[0] == 503
+        assert (await page(server, "/healthz?account=$G&stream=S&consumer=d"))["status"] == "ok"
+        assert (await page(server, "/healthz?account=$G&stream=T"))["status"] == "ok"
 
 
 async def test_a_server_that_leaves_is_unhealthy() -> None:

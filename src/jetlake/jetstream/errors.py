@@ -183,6 +183,7 @@ BATCH_PUBLISH_TOO_MANY_INFLIGHT = Failure(429, 10211, "batch publish too many in
 CONSUMER_CREATE = Failure(500, 10012, "{}")
 CONSUMER_NAME_EXIST = Failure(400, 10013, "consumer name already in use")
 CONSUMER_NOT_FOUND = Failure(404, 10014, "consumer not found")
+CONSUMER_OFFLINE_REASON = Failure(500, 10195, "consumer is offline: {}")
 CONSUMER_DURABLE_NAME_NOT_MATCH_SUBJECT = Failure(
     400, 10017, "consumer name in subject does not match durable name in request"
 )

@@ -13,6 +13,8 @@ do not say it: a message can lie behind its consumer and be unread, because the 
 when it came by. There a consumer's file lists what was acknowledged and whose removal was not durable yet (`Removals`),
 and only that is removed at the next start.
 
+While the file of a consumer cannot be read, nobody knows what it wants: an interest stream stores and keeps everything.
+
 Which consumers want a subject is remembered, so that an ack costs what its own subject's consumers cost, not all.
 """
 
@@ -79,7 +81,7 @@ class Interest:
         """Whether every message is to be stored."""
         if self._wants_all is None:
             has_unfiltered = any(not consumer.config.filters for consumer in self._consumers)
-            self._wants_all = self._is_work_queue or has_unfiltered
+            self._wants_all = self._is_work_queue or has_unfiltered or self._is_unknown
         return self._wants_all
 
     def wants(self, subject: bytes) -> bool:
@@ -114,7 +116,7 @@ class Interest:
     def consumer_removed(self, consumer: Consumer) -> None:
         """A consumer was deleted: what only it wanted can go. It is no longer among the stream's."""
         self._forget()
-        if self._is_work_queue:
+        if self._is_work_queue or self._is_unknown:
             return
         if not self._stream.consumers:
             self.removed_count += self._stream.store.catalog.table.total
@@ -130,7 +132,8 @@ class Interest:
 
     def begin(self) -> None:
         """Interest counts from now on in a stream that kept everything."""
-        if self._is_work_queue:
+        self._forget()
+        if self._is_work_queue or self._is_unknown:
             return
         if self._stream.consumers:
             self.check()
@@ -139,6 +142,7 @@ class Interest:
 
     def check(self) -> None:
         """Remove what a crash or a failed write left behind."""
+        self._forget()
         if self._is_work_queue:
             for consumer in self._consumers:
                 self.acked(consumer, consumer.removals.take())
@@ -155,6 +159,11 @@ class Interest:
     @property
     def _is_work_queue(self) -> bool:
         return self._stream.config.retention is Retention.WORKQUEUE
+
+    @property
+    def _is_unknown(self) -> bool:
+        """Whether there are consumers that cannot be asked what they want."""
+        return bool(self._stream.offline_consumers)
 
     def _forget(self) -> None:
         self._takers.clear()
@@ -178,7 +187,9 @@ class Interest:
         self._remove_unwanted(seqs)
 
     def _remove_unwanted(self, seqs: Iterable[int]) -> None:
-        if self._stream.problem is None and self._remove([seq for seq in seqs if not self._is_wanted(seq)]):
+        if self._stream.problem is not None or self._is_unknown:
+            return
+        if self._remove([seq for seq in seqs if not self._is_wanted(seq)]):
             self._stream.when_durable(_nothing)
 
     def _is_wanted(self, seq: int) -> bool:

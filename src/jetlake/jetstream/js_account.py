@@ -190,11 +190,18 @@ class JsAccount:
         advisories.stream_action(self.account, self.host, config.name, "create")
         return stream
 
-    def open_stream(self, config: StreamConfig, created_ns: int) -> Stream:
-        """Open a stream's store, and let it take messages."""
+    def open_stream(
+        self, config: StreamConfig, created_ns: int, recover: Callable[[Stream], None] = lambda stream: None
+    ) -> Stream:
+        """Open a stream's store, and let it take messages once `recover` is through."""
         is_file = config.storage is Storage.FILE
         directory = f"{stream_directory(self.directory, config.name)}/{MSGS_NAME}" if is_file else None
         stream = Stream(self, config, created_ns, directory)
+        try:
+            recover(stream)
+        except BaseException:
+            stream.abandon()
+            raise
         self.streams[config.name] = stream
         stream.open()
         return stream

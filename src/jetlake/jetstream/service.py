@@ -180,8 +180,7 @@ class _Recovery:
         if level > API_LEVEL:
             raise StoreError(f"unsupported - required API level: {level}, current API level: {API_LEVEL}")
         start_ns = self._host.clock()
-        stream = self._account.open_stream(meta.config, meta.created_ns)
-        recover_consumers(stream)
+        stream = self._account.open_stream(meta.config, meta.created_ns, recover_consumers)
         self._report(stream, (self._host.clock() - start_ns) / SECOND_NS)
 
     def _report(self, stream: Stream, seconds: float) -> None:

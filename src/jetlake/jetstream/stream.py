@@ -45,6 +45,7 @@ from jetlake.wire.headers import header_value
 
 if TYPE_CHECKING:
     from jetlake.broker.client import Client
+    from jetlake.jetstream.consumer_keeper import Unreadable
     from jetlake.jetstream.js_account import JsAccount
 
 UNCOMMITTED_SIZE_MAX = 32 * 1024 * 1024  # received and not committed; publishers are held beyond
@@ -72,6 +73,7 @@ class Stream:
         self.config, self.created_ns, self.directory = config, created_ns, directory
         self.store: Store = self._open_store()
         self.consumers: dict[str, Any] = {}
+        self.offline_consumers: dict[str, Unreadable] = {}  # whose files cannot be read, by the base of their names
         self.waiting: dict[int, Any] = {}  # consumers, by identity, that can deliver the next message at once
         self.interest: Interest | None = None  # unless limits alone say what stays
         self.msg_ids = MsgIds(config.duplicate_window, is_loaded=False)
@@ -576,6 +578,14 @@ class Stream:
         for timer in (self._expiry, self._sync):
             if timer is not None:
                 timer.cancel()
+
+    def abandon(self) -> None:
+        """Let the files go as they are, before anything was taken: the stream cannot be served."""
+        for consumer in self.consumers.values():
+            consumer.close(409, "Server Shutdown")
+        self._end()
+        if isinstance(self.store, FileStore):
+            self.store.release()
 
     def stop(self) -> None:
         """Write everything, and let the files go. No commit may be running."""

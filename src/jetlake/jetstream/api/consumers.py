@@ -10,8 +10,10 @@ from jetlake.jetstream import errors
 from jetlake.jetstream.api.request import Endpoint, Request
 from jetlake.jetstream.consumer import Consumer
 from jetlake.jetstream.consumer_config import ConsumerConfig, CreateRequest, DeliverPolicy, read_create
+from jetlake.jetstream.consumer_keeper import file_base
 from jetlake.jetstream.consumer_registry import delete_consumer, put_consumer
 from jetlake.jetstream.consumer_rules import GROUP_NAME, stamped
+from jetlake.jetstream.errors import ApiError
 from jetlake.jetstream.json_shape import INT, STRING, TIME, UINT64, Struct, is_empty_request, is_json, read_request
 from jetlake.jetstream.pause import Pause
 from jetlake.wire.go_time import ZERO_NS, ZERO_TIME, format_time, json_problem
@@ -147,7 +149,9 @@ def list_consumers(request: Request) -> None:
     consumers = _public(request)
     offset = min(offset, len(consumers))
     page = [consumer.info(with_server=False) for consumer in consumers[offset : offset + LIST_LIMIT]]
-    request.reply({"total": len(consumers), "offset": offset, "limit": LIST_LIMIT, "consumers": page})
+    offline = {each.name: each.reason for each in request.stream.offline_consumers.values()}
+    shown = {"total": len(consumers), "offset": offset, "limit": LIST_LIMIT, "consumers": page}
+    request.reply({**shown, "offline": offline} if offline else shown)
 
 
 def _offset(request: Request) -> int:
@@ -162,8 +166,14 @@ def _public(request: Request) -> list[Consumer]:
 def _consumer(request: Request) -> Consumer:
     consumer: Consumer | None = request.stream.consumers.get(request.names[1])
     if consumer is None:
-        raise errors.CONSUMER_NOT_FOUND()
+        raise _absence(request)
     return consumer
+
+
+def _absence(request: Request) -> ApiError:
+    name = request.names[1]
+    offline = request.stream.offline_consumers.get(file_base(name)) if name else None
+    return errors.CONSUMER_NOT_FOUND() if offline is None else errors.CONSUMER_OFFLINE_REASON(offline.reason)
 
 
 def _reply_info(request: Request, consumer: Consumer) -> None:
