@@ -22,6 +22,8 @@ from jetlake.broker.routes import FIRST_ROUTE, NOBODY, UNKNOWN, RouteTable, deal
 from jetlake.broker.sublist import Match, Sublist
 from jetlake.broker.subscription import BatchHandler, Buffer, Handler, Msg, Subscription, read_msg
 from jetlake.ops import OP_WORDS
+from jetlake.subjects import decode_subject
+from jetlake.wire.headers import status_block
 
 if TYPE_CHECKING:
     from jetlake.broker.client import Client
@@ -78,6 +80,14 @@ class Route:
         return taken
 
 
+Failed = Callable[[str, BaseException], None]
+
+
+def raise_it(what: str, error: BaseException) -> None:
+    """Let nobody's errors be hidden: what a server replaces."""
+    raise error
+
+
 class Watch:
     """Somebody who wants to know when interest in a subject changes."""
 
@@ -91,8 +101,9 @@ class Watch:
 class Account:
     """Subscriptions, streams and clients that can reach each other."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, failed: Failed = raise_it) -> None:
+        """`failed` hears of what the server's own code raises when it takes a message: nobody else may suffer it."""
+        self.name, self._failed = name, failed
         self.sublist: Sublist[Subscription] = Sublist()
         self.clients: dict[int, Client] = {}
         self.jetstream: object | None = None
@@ -130,9 +141,23 @@ class Account:
         self, subject: bytes, handler: Handler, queue: bytes | None = None, batch_handler: BatchHandler | None = None
     ) -> Subscription:
         """Add a subscription of the server's own."""
-        sub = Subscription(subject, queue, handler=handler, batch_handler=batch_handler)
+        sub = Subscription(subject, queue, handler=self._guarded(handler), batch_handler=batch_handler)
         self.insert(sub)
         return sub
+
+    def _guarded(self, handler: Handler) -> Handler:
+        """A handler whose errors end with the message that they came with: who asked hears of it."""
+
+        def handle(msg: Msg) -> bool | None:
+            try:
+                return handler(msg)
+            except Exception as error:
+                self._failed(f"message subject={decode_subject(msg.subject)}", error)
+                if msg.reply:
+                    self.send(msg.reply, headers=status_block(500, "Internal Server Error"))
+                return True
+
+        return handle
 
     def unsubscribe(self, sub: Subscription) -> None:
         """Take a subscription of the server's own out."""
@@ -263,9 +288,17 @@ class Account:
                 route = self._routes[number]
                 if route.is_uneven:
                     end = first + 1
-            if not route.carry(origin, data, ops, first, end):
-                _tell_unheard(origin, data, ops, first, end)
+            try:
+                if not route.carry(origin, data, ops, first, end):
+                    _tell_unheard(origin, data, ops, first, end)
+            except Exception as error:
+                self._carry_failed(data, ops, first, end, error)
             first = end
+
+    def _carry_failed(self, data: Buffer, ops: array[int], first: int, stop: int, error: Exception) -> None:
+        """The server's own code could not take a run of publishes; those that follow it are carried all the same."""
+        subject = decode_subject(read_msg(data, ops, first, None).subject)
+        self._failed(f"publish {subject=!s} count={stop - first}", error)
 
     def send(
         self,

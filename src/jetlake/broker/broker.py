@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jetlake.broker import auth
-from jetlake.broker.account import Account
+from jetlake.broker.account import Account, Failed, raise_it
 from jetlake.broker.auth import Authenticator, AuthOptions
 from jetlake.broker.client import Client, Connection
 from jetlake.broker.imports import ServiceImport, StreamImport
@@ -45,6 +45,7 @@ class Broker:
         self.on_left: Callable[[Client], None] | None = None
         self.trace: Trace | None = None
         self.log: Callable[[str, str], None] = lambda level, line: None
+        self.failed: Failed = raise_it
         self.port = options.port
         self.has_jetstream = False
         self.is_lame_duck = False
@@ -98,7 +99,7 @@ class Broker:
         """The account with this name, made if it is not there."""
         account = self.accounts.get(name)
         if account is None:
-            account = self.accounts[name] = Account(name)
+            account = self.accounts[name] = Account(name, lambda what, error: self.failed(what, error))
         return account
 
     # Clients come and go

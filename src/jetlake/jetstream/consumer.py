@@ -19,7 +19,6 @@ What a stream does for its consumers
 from __future__ import annotations
 
 import random
-import traceback
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -295,15 +294,15 @@ class Consumer:
             while self._must_settle:
                 self._must_settle = False
                 stop = self.delivery.pump()
-        except Exception:  # whoever asked, published or subscribed just now is not to blame
-            stop = self._failed(traceback.format_exc())
+        except Exception as error:  # whoever asked, published or subscribed just now is not to blame
+            stop = self._failed(error)
         finally:
             self._is_settling = False
         self._after_pump(stop)
 
-    def _failed(self, trace: str) -> Stop:
-        """Something went wrong that nobody foresaw: it is told in full, and tried again a little later."""
-        self.host.log("error", f"delivery failed stream={self.stream.name} consumer={self.name} {trace}".rstrip())
+    def _failed(self, error: Exception) -> Stop:
+        """Something went wrong that nobody foresaw: it is told, and tried again a little later."""
+        self.host.failed(f"delivery stream={self.stream.name} consumer={self.name}", error)
         self.delivery.wake_ns = self.host.clock() + SECOND_NS
         return Stop.LATER
 

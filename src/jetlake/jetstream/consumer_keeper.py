@@ -27,6 +27,7 @@ from jetlake.jetstream.errors import ApiError
 from jetlake.jetstream.host import Host
 from jetlake.store.consumer_store import ConsumerState, consumer_file_name, decode_state, encode_state
 from jetlake.store.files import Files, atomic_write, is_temp
+from jetlake.wire.json_text import encode_json, readable
 
 if TYPE_CHECKING:
     from jetlake.jetstream.host import Commit
@@ -58,8 +59,8 @@ class _Meta(msgspec.Struct, frozen=True, omit_defaults=True):
 
 def encode_meta(name: str, created_ns: int, config: ConsumerConfig, removing: Sequence[int] = ()) -> bytes:
     """What is stored beside the state."""
-    text = msgspec.json.encode(config_json(config))
-    return msgspec.json.encode(_Meta(name, created_ns, msgspec.Raw(text), list(removing)))
+    text = encode_json(config_json(config))
+    return msgspec.json.encode(_Meta(readable(name), created_ns, msgspec.Raw(text), list(removing)))
 
 
 class Unreadable(NamedTuple):
@@ -227,7 +228,10 @@ class Keeper:
         self._leave_line()
         done, self._committing = self._committing, []
         for callback in done:
-            callback()
+            try:
+                callback()
+            except Exception as error:  # the others wait too
+                self._host.failed(f"answer consumer={self._name}", error)
 
     def fail_commit(self, error: BaseException) -> None:
         """The old file is as it was: try again, and let those who wait go on waiting, or time out."""

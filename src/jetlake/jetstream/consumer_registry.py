@@ -30,6 +30,7 @@ from jetlake.jetstream.consumer_rules import (
     with_defaults,
 )
 from jetlake.jetstream.stream_config import Retention
+from jetlake.subjects import encode_subject
 
 if TYPE_CHECKING:
     from jetlake.jetstream.stream import Stream
@@ -53,7 +54,7 @@ def put_consumer(stream: Stream, config: ConsumerConfig, action: Action, *, peda
         _check_count(stream)
     if stream.config.retention is Retention.WORKQUEUE:
         check_work_queue(config, [other.config for other in stream.consumers.values()])
-    if len(name.encode()) > NAME_SIZE_MAX:
+    if len(encode_subject(name)) > NAME_SIZE_MAX:
         raise errors.CONSUMER_NAME_TOO_LONG(NAME_SIZE_MAX)
     return _add(stream, name or _new_name(stream), config if config.is_durable else _with_threshold(config), None)
 

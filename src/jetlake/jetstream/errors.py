@@ -64,6 +64,7 @@ SNAPSHOT_DELIVER_SUBJECT_INVALID = Failure(400, 10015, "deliver subject not vali
 MAXIMUM_STREAMS = Failure(400, 10027, "maximum number of streams reached")
 STREAM_CREATE = Failure(500, 10049, "{}")
 STREAM_DELETE = Failure(500, 10050, "{}")
+STREAM_GENERAL = Failure(500, 10051, "{}")  # what nobody foresaw
 STREAM_INVALID_CONFIG = Failure(500, 10052, "{}")
 STREAM_MIRROR_NOT_UPDATABLE = Failure(400, 10055, "stream mirror configuration can not be updated")
 STREAM_NAME_MISMATCH = Failure(400, 10056, "stream name in subject does not match request")

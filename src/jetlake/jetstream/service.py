@@ -108,8 +108,11 @@ class JetStream:
 
     def _close(self, account: JsAccount) -> None:
         for stream in account.streams.values():
-            close_consumers(stream)
-            stream.close()
+            try:
+                close_consumers(stream)
+                stream.close()
+            except Exception as error:  # the other streams have messages to commit too
+                self.host.failed(f"close stream={stream.name}", error)
             self.host.commit_soon(stream)
 
     def _stop(self, account: JsAccount) -> None:
@@ -118,6 +121,8 @@ class JetStream:
                 stream.stop()
             except (OSError, StoreError) as error:
                 self.host.log("error", f"stream not stopped cleanly name={stream.config.name} {error=!s}")
+            except Exception as error:
+                self.host.failed(f"stop stream={stream.name}", error)
 
     # What all accounts share
 

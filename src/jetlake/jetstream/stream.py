@@ -21,8 +21,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
-
 from jetlake.broker.frames import ack_frames
 from jetlake.broker.subscription import Buffer, Msg, read_msg
 from jetlake.broker.transform import SubjectTransform
@@ -42,6 +40,7 @@ from jetlake.store import FileStore, MemStore
 from jetlake.store.compaction import Compaction
 from jetlake.subjects import decode_subject, encode_subject
 from jetlake.wire.headers import header_value
+from jetlake.wire.json_text import encode_json
 
 if TYPE_CHECKING:
     from jetlake.broker.client import Client
@@ -182,8 +181,8 @@ class Stream:
         has_rules = self._transform is not None or self._republisher is not None or config.sealed
         self._is_plain = not has_rules
         domain = self.host.options.jetstream.domain
-        in_domain = b'"domain":%s,' % msgspec.json.encode(domain) if domain else b""
-        self._ack_head = b'{"stream":%s,%s"seq":' % (msgspec.json.encode(config.name), in_domain)
+        in_domain = b'"domain":%s,' % encode_json(domain) if domain else b""
+        self._ack_head = b'{"stream":%s,%s"seq":' % (encode_json(config.name), in_domain)
 
     # Publishing
 
@@ -256,11 +255,17 @@ class Stream:
         try:
             tail = self._store(msg)
         except ApiError as error:
-            fields = {"error": error.as_dict(), "stream": self.config.name, "seq": 0}
-            self._acknowledge(msg.reply, msgspec.json.encode(fields))
+            self._refuse(msg.reply, error)
+        except Exception as error:
+            self.host.failed(f"publish stream={self.name} subject={decode_subject(msg.subject)}", error)
+            self._refuse(msg.reply, errors.STREAM_GENERAL("internal error"))
         else:
             self._acknowledge(msg.reply, self._ack_head + tail)
         self._changed()
+
+    def _refuse(self, reply: bytes, error: ApiError) -> None:
+        fields = {"error": error.as_dict(), "stream": self.config.name, "seq": 0}
+        self._acknowledge(reply, encode_json(fields))
 
     def _store(self, msg: Msg) -> bytes:
         """Store a message; what its ack says after `"seq":`. Raises ApiError."""
@@ -379,7 +384,7 @@ class Stream:
         self.host.log("error", f"stream cannot write name={self.name} account={self.account.name} error={error}")
         answers = (self._committing or []) + self._answers
         self._committing, self._answers, self._committing_size = None, [], self._uncommitted_size
-        refusal = msgspec.json.encode({"error": self._refusal().as_dict(), "stream": self.name, "seq": 0})
+        refusal = encode_json({"error": self._refusal().as_dict(), "stream": self.name, "seq": 0})
         for answer in answers:
             if isinstance(answer, Acks):
                 self._send([Acks(answer.client, refused_acks(answer.frames, refusal))])
@@ -406,7 +411,7 @@ class Stream:
         if self._idle:
             idle, self._idle = self._idle, []
             for callback in idle:
-                callback()
+                self._call(callback)
         self._signal()
         if self._sync is None:
             self._schedule_sync()
@@ -430,7 +435,16 @@ class Stream:
             elif isinstance(answer, Ack):
                 self.account.send(answer.reply, answer.body)
             else:
-                answer.done()
+                self._call(answer.done, answer.failed)
+
+    def _call(self, callback: Callable[[], None], failed: Failed | None = None) -> None:
+        """Call somebody who waited. Others wait too: what one of them raises is told to that one only."""
+        try:
+            callback()
+        except Exception as error:
+            self.host.failed(f"answer stream={self.name}", error)
+            if failed is not None:
+                failed(errors.STREAM_GENERAL("internal error"))
 
     def _reopen(self) -> None:
         """Read the files anew after a failure."""

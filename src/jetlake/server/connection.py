@@ -79,22 +79,33 @@ class ClientConnection(asyncio.BufferedProtocol):
         return shared.view[self._used :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        client = self.client
-        assert client is not None
-        end = self._used + nbytes
-        self._server.commits.begin_batch()
-        if self._own is None:
-            self._act(self._server.buffer.data, end)
-        else:
-            self._used = end
-            if end == self._own_size:
-                own, self._own = self._own, None
-                self._act(own, end)
-            elif end == len(self._own):
-                self._grow(self._own)
-        self._server.commits.end_batch()
-        self._server.flush()
-        self._server.vigil.begin()
+        server = self._server
+        try:
+            with server.commits:
+                if self._own is None:
+                    self._act(server.buffer.data, self._used + nbytes)
+                else:
+                    self._take_own(self._own, self._used + nbytes)
+        except Exception as error:  # how far it got is not known, so this client cannot go on; all others can
+            self._failed("input", error)
+        server.flush()
+        server.vigil.begin()
+
+    def _take_own(self, own: bytearray, end: int) -> None:
+        """More of a large message came."""
+        self._used = end
+        if end == self._own_size:
+            self._own = None
+            self._act(own, end)
+        elif end == len(own):
+            self._grow(own)
+
+    def _failed(self, what: str, error: Exception) -> None:
+        """Something went wrong that nobody foresaw: it costs this connection, and nothing else."""
+        self._server.failed(f"{what} cid={self.client.cid if self.client is not None else 0}", error)
+        if self.client is not None:
+            self.client.close("Internal Error")
+        self.abort()
 
     def _act(self, data: bytearray, end: int) -> None:
         client = self.client
@@ -184,16 +195,18 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def check_login(self, credentials: Credentials) -> None:
         self.hold()
-        self._server.loop.create_task(self._check_login(credentials))
+        self._server.spawn(self._check_login(credentials))
 
     async def _check_login(self, credentials: Credentials) -> None:
         client = self.client
         assert client is not None
-        check = self._server.broker.authenticator.check
-        user = await self._server.loop.run_in_executor(None, check, credentials, client.nonce)
-        client.finish_login(user)
-        rest, self._rest = bytearray(self._rest), b""
-        self._act(rest, len(rest))
+        try:
+            client.finish_login(await self._server.check(credentials, client.nonce))
+            rest, self._rest = bytearray(self._rest), b""
+            with self._server.commits:
+                self._act(rest, len(rest))
+        except Exception as error:
+            self._failed("login", error)
         self._server.flush()
         self.release()
 
@@ -216,13 +229,16 @@ class ClientConnection(asyncio.BufferedProtocol):
         client, transport = self.client, self._transport
         if client is None or transport is None:
             return
-        output = client.take_output()
-        if output and not transport.is_closing():
-            transport.write(output)
-        if self.is_closing and not transport.is_closing():
-            transport.close()
-            self._cancel_timer("ping")
-            self._set_timer("close", self._server.options.write_deadline_s, self.abort)  # if the peer takes nothing
+        try:
+            output = client.take_output()
+            if output and not transport.is_closing():
+                transport.write(output)
+            if self.is_closing and not transport.is_closing():
+                transport.close()
+                self._cancel_timer("ping")
+                self._set_timer("close", self._server.options.write_deadline_s, self.abort)  # if nothing is taken
+        except Exception as error:  # others wait for their output too
+            self._failed("output", error)
 
     def abort(self) -> None:
         """Drop the socket at once."""

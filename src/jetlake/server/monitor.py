@@ -26,6 +26,7 @@ from jetlake.server.observe.nothing import gatewayz, leafz, routez
 from jetlake.server.observe.query import BadQuery, Query
 from jetlake.server.observe.subsz import subsz
 from jetlake.server.observe.varz import varz
+from jetlake.wire.json_text import encode_json
 
 if TYPE_CHECKING:
     from jetlake.server.server import Server
@@ -160,12 +161,12 @@ class Monitor:
             status, page = healthz(self._server, query)
             if "error" in page:
                 self._server.log("warning", f'Healthcheck failed: "{page["error"]}"')
-            return _Answer(status, _JSON, msgspec.json.encode(page))
+            return _Answer(status, _JSON, encode_json(page))
         if path not in _PAGES:
             return _NO_PAGE
         self.requests["/subsz" if path == "/subscriptionsz" else path] += 1
         page = _PAGES[path](self._server, query)
-        return _Answer(_OK, _JSON, msgspec.json.format(msgspec.json.encode(page), indent=2))
+        return _Answer(_OK, _JSON, msgspec.json.format(encode_json(page), indent=2))
 
 
 def _parse(head: bytes) -> _Request:

@@ -97,7 +97,7 @@ def _create(request: Request, body: CreateRequest, config: ConsumerConfig) -> No
             consumer.events.paused(consumer.pause.until_ns, True)
 
     if consumer is existing:
-        consumer.when_durable(updated)
+        consumer.when_durable(request.guarded(updated))
         return
     info = consumer.info()
 
@@ -115,7 +115,7 @@ def _create(request: Request, body: CreateRequest, config: ConsumerConfig) -> No
 
     if consumer.keeper is not None:
         consumer.keeper.failed = failed
-    consumer.when_durable(created)
+    consumer.when_durable(request.guarded(created))
 
 
 def _in_utc(time_ns: int | None) -> int | None:
@@ -207,7 +207,7 @@ def pause(request: Request) -> None:
             shown["pause_remaining"] = pause.left_ns(now_ns)
         request.reply(shown)
 
-    consumer.when_durable(paused)
+    consumer.when_durable(request.guarded(paused))
 
 
 def unpin(request: Request) -> None:
@@ -239,7 +239,7 @@ def reset(request: Request) -> None:
         request.reply({**consumer.info(), "reset_seq": seq})
         consumer.resume()
 
-    consumer.when_durable(done)
+    consumer.when_durable(request.guarded(done))
 
 
 def _reset_seq(consumer: Consumer, seq: int) -> int:
