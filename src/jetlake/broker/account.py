@@ -213,7 +213,10 @@ class Account:
         self._forget_replies()
         if self._watches.count:
             for watch in self._watches.overlapping(subject):
-                watch.changed()
+                try:
+                    watch.changed()
+                except Exception as error:  # not the fault of who came or left
+                    self._failed(f"interest subject={decode_subject(subject)}", error)
 
     # Streams
 

@@ -14,7 +14,13 @@ from array import array
 from typing import TYPE_CHECKING, Protocol
 
 from jetlake.broker.auth import AUTHORIZATION_VIOLATION, Credentials, User
-from jetlake.broker.permissions import Permissions, ReplyPermits, publish_violation, subscribe_violation
+from jetlake.broker.permissions import (
+    Permissions,
+    ReplyPermits,
+    go_quoted,
+    publish_violation,
+    subscribe_violation,
+)
 from jetlake.broker.subscription import Msg, Subscription, read_msg
 from jetlake.errors import BadSubject
 from jetlake.ops import OP_WORDS
@@ -88,6 +94,12 @@ class Client:
     def version(self) -> str:
         return self.options.version
 
+    @property
+    def credentials(self) -> Credentials:
+        """What the client said to be let in."""
+        said = self.options
+        return Credentials(said.user, said.password, said.auth_token, said.nkey, said.sig)
+
     # Receiving
 
     def receive(self, data: bytearray, start: int, end: int) -> int:
@@ -149,7 +161,7 @@ class Client:
         self.options = options
         if self.is_connected:
             self._log_out()
-        credentials = Credentials(options.user, options.password, options.auth_token, options.nkey, options.sig)
+        credentials = self.credentials
         if self.broker.authenticator.is_slow(credentials):
             self.is_checking = True
             self.connection.check_login(credentials)
@@ -201,7 +213,7 @@ class Client:
         for sub in list(self.subs.values()):
             if permissions is not None and not permissions.may_subscribe(sub.subject, sub.queue):
                 self.remove_subscription(sub)
-                self.violation(f'{subscribe_violation(sub.subject, sub.queue)} (sid "{decode_subject(sub.sid)}")')
+                self.violation(f"{subscribe_violation(sub.subject, sub.queue)} (sid {go_quoted(sub.sid)})")
             else:
                 sub.is_filtered = permissions is not None and permissions.filters(sub.subject)
         self.account.limits_changed()

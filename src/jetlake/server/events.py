@@ -101,7 +101,10 @@ class Events:
     def _tell(self, subject: str, build: Callable[[], dict[str, Any]]) -> None:
         account, encoded = self._server.broker.system_account, encode_subject(subject)
         if account.clients and account.has_interest(encoded):
-            account.send(encoded, encode_json(build()))
+            try:
+                account.send(encoded, encode_json(build()))
+            except Exception as error:  # what is told of goes on all the same
+                self._server.failed(f"event subject={subject}", error)
 
 
 def _describe(client: Client) -> dict[str, Any]:

@@ -89,6 +89,7 @@ class Server:
         self._last_left: asyncio.Event | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._reloading = asyncio.Lock()
+        self.unapplied: set[str] = set()  # options that changed, in a reload that did not come to its end
         self._is_flushing = self._has_flush = self._is_stopping = False
         self.is_ready = False
         self.stopped = asyncio.Event()
@@ -279,6 +280,9 @@ class Server:
                 self.config_load_ns = self.clock()
             except (JetLakeError, OSError) as error:
                 self.log("error", f"Failed to reload server configuration: {error}")
+            except Exception as error:
+                self.failed("reload", error)
+                self.log("error", "Failed to reload server configuration: internal error")
 
     def use_options(self, options: ServerOptions) -> None:
         """Let other options hold from now on. Raises JetLakeError, and then nothing has changed."""
