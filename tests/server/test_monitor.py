@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,7 @@ async def test_old_clients_get_one_answer() -> None:
         b"GET /varz HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
         b"GET /" + b"x" * 20_000 + b" HTTP/1.1\r\n\r\n",
         b"\x16\x03\x01\x00\xff\r\n\r\n",
+        b"GET http://[x/varz HTTP/1.1\r\n\r\n",
     ],
 )
 async def test_what_is_no_request_is_refused(data: bytes) -> None:
@@ -96,13 +98,24 @@ async def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(monitor, "CONNECTIONS_MAX", 2)
     async with running(HTTP) as server:
         assert server.monitor is not None
-        first = [await asyncio.open_connection(LOOPBACK, server.monitor.port) for _ in range(2)]
+        (idle, _), (busy, writer) = [await asyncio.open_connection(LOOPBACK, server.monitor.port) for _ in range(2)]
         await until(lambda: len(server.monitor._connections) == 2, "both")  # type: ignore[union-attr]
-        assert await raw(server, b"GET /healthz HTTP/1.1\r\n\r\n") == b""
-        for _, writer in first:
-            writer.close()
-        await until(lambda: not server.monitor._connections, "both to go")  # type: ignore[union-attr]
+        writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+        assert (await busy.readuntil(b"}")).endswith(b'{"status":"ok"}')
         assert (await page(server, "/healthz"))["status"] == "ok"
+        with contextlib.suppress(ConnectionError):
+            assert await asyncio.wait_for(idle.read(), 10) == b""  # it made room
+        writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+        assert (await busy.readuntil(b"}")).endswith(b'{"status":"ok"}')
+
+
+async def test_a_page_that_fails_is_an_error_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(HTTP) as server:
+        monkeypatch.setitem(monitor._PAGES, "/varz", lambda *_: {"x": 1 // 0})
+        two = b"GET /varz HTTP/1.1\r\n\r\nGET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n"
+        said = await raw(server, two)
+        assert said.startswith(b"HTTP/1.1 500 Internal Server Error\r\n") and said.endswith(b'{"status":"ok"}')
+        assert server.failed.count == 1
 
 
 async def test_pages_may_lie_under_a_path() -> None:
