@@ -5,9 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import ssl
+import time
+from pathlib import Path
 
 import pytest
 
+from jetlake.testing.server import run_server
+from tests.server.certificates import Certificates
 from tests.server.harness import LOOPBACK, Peer, get, page, running, until
 
 
@@ -252,3 +257,48 @@ async def test_an_error_of_ours_costs_one_connection_and_is_told(monkeypatch: py
         assert status == 200 and json.loads(body) == {"status": "ok"}
         reader, _ = await asyncio.open_connection(LOOPBACK, server.port)
         assert (await reader.readline()).startswith(b"INFO")
+
+
+@pytest.mark.parametrize("is_secure", [False, True], ids=["plain", "tls"])
+def test_a_subscriber_that_reads_steadily_is_not_cut_off(tmp_path: Path, is_secure: bool) -> None:
+    """It has more waiting than it reads within the write deadline, and reads all of it."""
+    certificates = Certificates(tmp_path)
+    config = tmp_path / "server.conf"
+    config.write_text('write_deadline: "1s"\n' + (certificates.block() if is_secure else ""))
+    size, count = 500_000, 24
+    with run_server(tmp_path / "store", "-c", str(config)) as url:
+        port = int(url.rpartition(":")[2])
+        context = certificates.context() if is_secure else None
+        reader, publisher = SteadyPeer(port, context), SteadyPeer(port, context)
+        reader.ask(b"SUB flood 1\r\n")
+        for _ in range(count):
+            publisher.ask(b"PUB flood %d\r\n%s\r\n" % (size, b"x" * size))
+        wanted = count * (len(b"MSG flood 1 %d\r\n\r\n" % size) + size)
+        while wanted > 0:  # 4 MB/s: three times the deadline
+            chunk = reader.socket.recv(min(65536, wanted))
+            assert chunk, f"cut off with {wanted} bytes to read"
+            wanted -= len(chunk)
+            time.sleep(len(chunk) / 4_000_000)
+        reader.ask(b"")
+
+
+class SteadyPeer:
+    """A blocking connection with a small receive buffer: what it does not read waits in the server."""
+
+    def __init__(self, port: int, context: ssl.SSLContext | None) -> None:
+        self.socket = socket.socket()
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        self.socket.settimeout(20)
+        self.socket.connect((LOOPBACK, port))
+        assert self.socket.recv(65536).startswith(b"INFO ")
+        if context is not None:
+            self.socket = context.wrap_socket(self.socket, server_hostname="localhost")
+        self.ask(b'CONNECT {"verbose":false}\r\n')
+
+    def ask(self, data: bytes) -> None:
+        self.socket.sendall(data + b"PING\r\n")
+        heard = b""
+        while not heard.endswith(b"PONG\r\n"):
+            chunk = self.socket.recv(65536)
+            assert chunk, heard
+            heard += chunk

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 CHUNK_SIZE = 256 * 1024
 OWN_SIZE_MIN = 16 * 1024
 WRITE_HIGH = 1024 * 1024  # bytes that wait for a socket when the write deadline starts to run
+WRITE_LOOKS = 8  # within a write deadline, at whether the peer takes anything
 FIRST_PING_S = 2.0  # soon after the login, to learn the round-trip time
 STALL_S = 0.005
 STALLS_MAX = 4  # of a publisher in a row, for a subscriber that takes nothing at all
@@ -52,6 +53,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._own_size = 0  # that it needs in the end
         self._used = 0  # bytes of the buffer in use that were received before
         self._holds = 0
+        self._written_size = 0  # bytes that were handed to the socket
+        self._taken_size, self._taken_s = 0, 0.0  # how many of them it has let go, and when it was seen to
         self.is_closing = self._is_stalled = False
         self.is_greeted = self.is_tls_first = self._was_pinged = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -141,12 +144,23 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._server.disconnected(self)
 
     def pause_writing(self) -> None:
-        self._set_timer("write", self._server.options.write_deadline_s, self._write_deadline)
+        self._taken_size, self._taken_s = self._written_size - self.pending_size(), self._server.loop.time()
+        self._watch_writing()
 
     def resume_writing(self) -> None:
         self._cancel_timer("write")
 
-    def _write_deadline(self) -> None:
+    def _watch_writing(self) -> None:
+        """Look now and then whether the peer takes anything: one that reads steadily may take as long as it needs."""
+        self._set_timer("write", self._server.options.write_deadline_s / WRITE_LOOKS, self._look_at_writing)
+
+    def _look_at_writing(self) -> None:
+        now_s, taken_size = self._server.loop.time(), self._written_size - self.pending_size()
+        if taken_size > self._taken_size:
+            self._taken_size, self._taken_s = taken_size, now_s
+        if now_s - self._taken_s < self._server.options.write_deadline_s:
+            self._watch_writing()
+            return
         if self.client is not None:
             self.client.close_slow("Slow Consumer (Write Deadline)")
         self.abort()
@@ -232,6 +246,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         try:
             output = client.take_output()
             if output and not transport.is_closing():
+                self._written_size += len(output)
                 transport.write(output)
             if self.is_closing and not transport.is_closing():
                 transport.close()
