@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from jetlake.errors import BadRequest, CorruptBlock, StoreClosed, StoreFrozen, StoreLocked, WrongKey
+from jetlake.errors import BadRequest, MessageNotFound, StoreClosed, StoreFrozen, StoreLocked, WrongKey
 from jetlake.ops import append_op
 from jetlake.store import Cipher, Compression, Discard, FileOptions, FileStore, KeySource, StreamLimits
 from jetlake.store import catalog as catalog_module
@@ -669,16 +669,17 @@ def test_many_threads_read_while_messages_are_stored(tmp_path: Path) -> None:
 
 
 @pytest.mark.damages
-def test_a_message_damaged_on_disk_is_an_error_that_names_file_and_sequence() -> None:
+def test_a_message_damaged_on_disk_is_lost_and_named_with_its_file() -> None:
     files = MemFiles()
     with open_store(files) as store:
         fill(store, 20)
     data = files.snapshot()["s/000001.blk"]
     files.flip("s/000001.blk", 8 * data.index(b"payload 3"))
     again = open_store(files)
-    with pytest.raises(CorruptBlock, match=r"s/000001\.blk.*sequence 4"):
+    with pytest.raises(MessageNotFound):
         again.load(4)
-    assert list(again.state().lost) == [4]
+    assert list(again.state().lost) == [4] and again.state().msgs == 19
+    assert again.damage == ["s/000001.blk: at offset 168: lost SequenceSet(4-4)"]
     assert again.load(5).payload == b"payload 4"
 
 

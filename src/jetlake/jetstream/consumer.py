@@ -181,10 +181,6 @@ class Consumer:
         self.restore(self.ledger.state())
         self._settle()
 
-    def damaged(self, seq: int) -> None:
-        """A message cannot be read."""
-        self.host.log("warning", f"message damaged stream={self.stream.name} consumer={self.name} seq={seq}")
-
     # What clients say
 
     def _take_ack(self, msg: Msg) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from jetlake.errors import JetLakeError
+from jetlake.errors import CorruptBlock, JetLakeError, StoreClosed, StoreFrozen, WrongKey
 
 
 class ApiError(JetLakeError):
@@ -26,6 +26,17 @@ class ApiError(JetLakeError):
     def as_dict(self) -> dict[str, int | str]:
         """The `error` object of a response."""
         return {"code": self.code, "err_code": self.err_code, "description": self.description}
+
+
+def reason(error: BaseException) -> str:
+    """What clients may know of an error: no paths."""
+    if isinstance(error, StoreFrozen):
+        return f"writes are refused after: {reason(error.cause)}"
+    if isinstance(error, StoreClosed):
+        return "store is closed"
+    if isinstance(error, OSError):
+        return error.strerror or "I/O error"
+    return error.problem if isinstance(error, CorruptBlock | WrongKey) else str(error)
 
 
 class Failure(NamedTuple):

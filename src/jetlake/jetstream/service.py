@@ -18,6 +18,7 @@ from jetlake.broker.subscription import Msg
 from jetlake.clock import SECOND_NS
 from jetlake.config.options import AccountJetStream, ServerOptions
 from jetlake.errors import JetLakeError, StoreError
+from jetlake.jetstream import errors
 from jetlake.jetstream.api.dispatch import Api
 from jetlake.jetstream.consumer_registry import close_consumers, recover_consumers
 from jetlake.jetstream.host import Host
@@ -168,7 +169,7 @@ class _Recovery:
                 self._open(directory)
         except (OSError, JetLakeError) as error:
             name = name_of(file_name)
-            self._account.offline[name] = _reason(error)
+            self._account.offline[name] = errors.reason(error)
             self._log("error", f"stream offline name={name} error={error}")
 
     def _is_unfinished(self, directory: str) -> bool:
@@ -201,15 +202,6 @@ class _Recovery:
 
     def _log(self, level: str, line: str) -> None:
         self._host.log(level, f"{line} account={self._account.account.name}")
-
-
-def _reason(error: Exception) -> str:
-    """What clients may know of a stream that is offline: no paths."""
-    return error.strerror or "I/O error" if isinstance(error, OSError) else _without_path(error)
-
-
-def _without_path(error: Exception) -> str:
-    return str(getattr(error, "problem", error))
 
 
 def _without_domain(msg: Msg, prefix: bytes) -> Msg:

@@ -37,7 +37,9 @@ from jetlake.jetstream.republish import Republisher
 from jetlake.jetstream.stream_config import Retention, Storage, StreamConfig, file_options, limits
 from jetlake.ops import OP_WORDS
 from jetlake.store import FileStore, MemStore
+from jetlake.store.check import show_ranges
 from jetlake.store.compaction import Compaction
+from jetlake.store.sequence_set import SequenceSet
 from jetlake.subjects import decode_subject, encode_subject
 from jetlake.wire.headers import header_value
 from jetlake.wire.json_text import encode_json
@@ -71,6 +73,7 @@ class Stream:
         self.js, self.host, self.account = js, js.host, js.account
         self.config, self.created_ns, self.directory = config, created_ns, directory
         self.store: Store = self._open_store()
+        self.store.on_lost = self._lost
         self.consumers: dict[str, Any] = {}
         self.offline_consumers: dict[str, Unreadable] = {}  # whose files cannot be read, by the base of their names
         self.waiting: dict[int, Any] = {}  # consumers, by identity, that can deliver the next message at once
@@ -158,15 +161,15 @@ class Stream:
 
     def _load_msg_ids(self, now_ns: int) -> None:
         """Remember the ids of the messages that are still within the window."""
-        self.msg_ids.is_loaded = True
         catalog = self.store.catalog
         start = self.store.seq_from_time(now_ns - self.config.duplicate_window)
         for block in catalog.blocks if self.config.duplicate_window else ():
             if block.last_seq >= start:
-                index, body = catalog.index(block), block.read(0, block.body_size)
+                index, body = catalog.index(block), self.store.body_of(block)
                 for first, last in block.live_runs(start, block.last_seq):
                     positions = index.position_from(first), index.position_from(last + 1)
                     self.msg_ids.load(body, index.offsets, *positions, block.seed)
+        self.msg_ids.is_loaded = True
 
     def _use(self, config: StreamConfig) -> None:
         """Derive from the configuration what publishing asks of it."""
@@ -304,7 +307,7 @@ class Stream:
                 is_rollup=bool(ready.rollup),
             )
         except (BadRequest, StoreError) as error:
-            raise errors.STREAM_STORE_FAILED(str(error)) from None
+            raise errors.STREAM_STORE_FAILED(errors.reason(error)) from None
 
     def _roll_up(self, subject: bytes, seq: int, rollup: str) -> None:
         """The message stands for all before it, of its subject or of the stream."""
@@ -399,7 +402,7 @@ class Stream:
         """Why nothing is stored."""
         if isinstance(self.problem, OSError) and self.problem.errno in (errno.ENOSPC, errno.EDQUOT):
             return errors.INSUFFICIENT_RESOURCES()
-        return errors.STREAM_STORE_FAILED(str(self.problem or "stream is stopped"))
+        return errors.STREAM_STORE_FAILED(errors.reason(self.problem) if self.problem else "stream is stopped")
 
     def _after_commit(self) -> None:
         self._uncommitted_size -= self._committing_size
@@ -454,6 +457,7 @@ class Stream:
         try:
             self.store.release()
             self.store = self._open_store()
+            self.store.on_lost = self._lost
         except (OSError, StoreError) as error:
             self.problem = error
             self.host.call_at(self.host.clock() + REOPEN_S * SECOND_NS, self._reopen)
@@ -487,7 +491,7 @@ class Stream:
             try:
                 removed = self.store.erase(seq) if erase else self.store.remove(seq)
             except (OSError, StoreError) as error:
-                failed(errors.STREAM_MSG_DELETE_FAILED(str(error)))
+                failed(errors.STREAM_MSG_DELETE_FAILED(errors.reason(error)))
                 return
             if removed:
                 for consumer in list(self.consumers.values()):
@@ -537,6 +541,13 @@ class Stream:
         self.account.add_capture(self)
         self._direct_run.open()
         self._changed()
+
+    def _lost(self, seqs: SequenceSet, where: str) -> None:
+        """Messages turned out to be unreadable, and count as removed from now on."""
+        facts = f"name={self.name} account={self.account.name} seqs={show_ranges(seqs)} where={where}"
+        self.host.log("warning", f"messages lost {facts}")
+        if not self._is_closed:
+            self.host.commit_soon(self)
 
     # Time
 

@@ -148,6 +148,23 @@ class BlockFile:
             raise CorruptBlock(self.path, start, f"{end - start} bytes wanted, no readable frame holds them")
         return b"".join(parts)
 
+    def damaged_frame(self, offset: int) -> Frame | None:
+        """The frame that holds a body offset, if it cannot be read."""
+        place = bisect_right(self.frames, offset, key=lambda frame: frame.plain_offset) - 1
+        frame = self.frames[place] if place >= 0 else None
+        if frame is None or offset >= frame.plain_offset + frame.plain_size:
+            return None
+        try:
+            self._plain(frame)
+        except (CorruptBlock, OSError):
+            return frame
+        return None
+
+    def frame_after(self, offset: int, end: int) -> int:
+        """Where the first frame that begins after a body offset does; `end` when none does."""
+        place = bisect_right(self.frames, offset, key=lambda frame: frame.plain_offset)
+        return self.frames[place].plain_offset if place < len(self.frames) else end
+
     def _plain(self, frame: Frame) -> bytes:
         plain = self._decoded.get(frame.plain_offset)
         if plain is None:

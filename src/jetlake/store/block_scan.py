@@ -167,6 +167,8 @@ def _read_others(block: MsgBlock, data: Buffer, offsets: list[int]) -> list[Remo
             elif group.block_id == block.id:
                 if group.generation == block.header.generation:
                     block.gone.update(group.seqs)
+                    if group.kind == LOST:
+                        block.lost.update(group.seqs)
             elif not group.block_id and group.seqs.first >= block.first_seq:
                 block.gone.update(group.seqs)  # a rewritten block says what it left out
                 block.last_seq = max(block.last_seq, group.seqs.last)

@@ -306,7 +306,7 @@ class _Check:
                 self._problem(file, offset, "removal", text)
             if group.generation != generation:
                 continue
-            self.explained.update(group.seqs)
+            (self.lost if group.kind == LOST else self.explained).update(group.seqs)
             if group.kind == ERASE:
                 if not records.is_erased(group.place):
                     severity: Severity = "note" if file == self.last_path else "damage"
@@ -319,7 +319,7 @@ class _Check:
                 self._problem(file, offset, "removal", text)
             elif any(named.count_between(first, last) for first, last in inside.ranges()):
                 self._problem(file, offset, "removal", f"removes some of {show_ranges(inside)} for a second time")
-            elif not damaged and records.subjects(inside) != group.subjects:
+            elif not damaged and group.kind != LOST and records.subjects(inside) != group.subjects:
                 text = f"counts other messages or bytes than {show_ranges(inside)} of {block.path} have"
                 self._problem(file, offset, "removal", text)
             named.update(inside)

@@ -19,6 +19,7 @@ from jetlake.store.block import MsgBlock
 from jetlake.store.bulk_removal import remove_all
 from jetlake.store.encode import encode_batch
 from jetlake.store.format import BLOCK_SEQ_SPAN_MAX, EXPIRES, MSG_ID, NEVER_NS, SEQ_MAX, SKIP, Buffer
+from jetlake.store.queries import Filter
 from jetlake.store.record import Record, check_sizes, encode
 from jetlake.store.retention import Retention
 from jetlake.store.varint import encode_varint
@@ -107,7 +108,7 @@ class BlockStore(Retention):
     # Reading
 
     def load(self, seq: int) -> StoredMsg:
-        """The message at a sequence; MessageNotFound when there is none."""
+        """The message at a sequence; MessageNotFound when there is none, or damage took it."""
         return _message(self.catalog.record(seq))
 
     def stored_records(self, seqs: Sequence[int], size_max: int) -> tuple[list[bytes], array[int]]:
@@ -135,15 +136,23 @@ class BlockStore(Retention):
 
     def load_next(self, start: int, filters: str | Sequence[str] = ">") -> StoredMsg | None:
         """The first matching message at or after a sequence."""
-        return self._load_found(self.queries.next_seq(self.queries.filter(filters), start))
+        filter = self.queries.filter(filters)
+        while (seq := self.queries.next_seq(filter, start)) is not None:
+            record = self.catalog.find(seq)
+            if record is not None:
+                return _message(record)
+            start = seq + 1
+        return None
 
     def load_prev(self, start: int, filters: str | Sequence[str] = ">") -> StoredMsg | None:
         """The last matching message at or before a sequence."""
-        return self._load_found(self.queries.prev_seq(self.queries.filter(filters), start))
+        filter = self.queries.filter(filters)
+        return self._load_back(filter, self.queries.prev_seq(filter, start))
 
     def load_last(self, filters: str | Sequence[str] = ">") -> StoredMsg | None:
         """The last matching message."""
-        return self._load_found(self.queries.last_seq(self.queries.filter(filters)))
+        filter = self.queries.filter(filters)
+        return self._load_back(filter, self.queries.last_seq(filter))
 
     def messages(self, start: int = 1, filters: str | Sequence[str] = ">") -> Iterator[StoredMsg]:
         """Every matching message from a sequence on, in order, as long as it is there when its turn comes."""
@@ -165,13 +174,13 @@ class BlockStore(Retention):
 
     def fast_state(self) -> StreamState:
         """The stream in numbers, without its deleted sequences."""
-        catalog = self.catalog
+        catalog, first_time_ns = self.catalog, self._first_time_ns()
         msgs, unused = catalog.table.total, catalog.last_seq == 0 and catalog.first_seq == 1
         return StreamState(
             msgs=msgs,
             bytes=catalog.size,
             first_seq=0 if unused else catalog.first_seq,
-            first_time_ns=self._time_of(catalog.first_seq) if msgs else 0,
+            first_time_ns=first_time_ns,
             last_seq=catalog.last_seq,
             last_time_ns=catalog.last_time_ns,
             num_subjects=len(catalog.table),
@@ -453,12 +462,15 @@ class BlockStore(Retention):
         self._rotate()
         return self.catalog.active
 
-    def _time_of(self, seq: int) -> int:
-        """When a message was stored; 0 when it is damaged."""
-        try:
-            return self.catalog.record(seq).time_ns
-        except CorruptBlock:
-            return 0
+    def _first_time_ns(self) -> int:
+        """When the first message was stored; 0 when there is none."""
+        seq = self.catalog.next_live(self.catalog.first_seq) if self.catalog.table.total else None
+        while seq is not None:
+            record = self.catalog.find(seq)
+            if record is not None:
+                return record.time_ns
+            seq = self.catalog.next_live(seq + 1)
+        return 0
 
     def _seqs_left(self) -> int:
         """How many sequences are left; BadRequest when there is none."""
@@ -467,12 +479,20 @@ class BlockStore(Retention):
             raise BadRequest(f"no sequence is left after {self.catalog.last_seq}")
         return left
 
-    def _load_found(self, seq: int | None) -> StoredMsg | None:
-        return None if seq is None else self.load(seq)
+    def _load_back(self, filter: Filter, seq: int | None) -> StoredMsg | None:
+        """The matching message at a sequence, or the last one before it that can be read."""
+        while seq is not None:
+            record = self.catalog.find(seq)
+            if record is not None:
+                return _message(record)
+            seq = self.queries.prev_seq(filter, seq - 1)
+        return None
 
     def _check_writable(self) -> None:
         if self.closed:
             raise StoreClosed(self.name)
+        if self._unreadable:
+            self._look_at_unreadable()
 
     def _done(self) -> None:
         """The end of every change."""

@@ -15,7 +15,6 @@ import re
 from typing import TYPE_CHECKING
 
 from jetlake.clock import go_duration
-from jetlake.errors import CorruptBlock
 from jetlake.store.format import NEVER_NS
 from jetlake.store.record import Record
 from jetlake.store.sequence_set import SequenceSet
@@ -69,8 +68,8 @@ class Expiry:
         """When the next message expires; None when none does."""
         due_ns = self.wheel.next_expiry()
         max_age_ns = self.store.limits.max_age_ns
-        if max_age_ns and (seq := self._oldest()) is not None:
-            oldest_ns = self.store.catalog.record(seq).time_ns + max_age_ns
+        if max_age_ns and (oldest_ns := self._oldest_time_ns()) is not None:
+            oldest_ns += max_age_ns
             due_ns = oldest_ns if due_ns is None else min(due_ns, oldest_ns)
         return due_ns
 
@@ -85,10 +84,20 @@ class Expiry:
             expired += self._run_age(now_ns - self.store.limits.max_age_ns)
         return expired
 
-    def _oldest(self) -> int | None:
-        """The first message that age can take."""
+    def _oldest_time_ns(self) -> int | None:
+        """When the first message that age can take was stored."""
+        seq = self._oldest(self._age_seq)
+        while seq is not None:
+            record = self.store.catalog.find(seq)
+            if record is not None:
+                return record.time_ns
+            seq = self._oldest(seq + 1)
+        return None
+
+    def _oldest(self, start: int) -> int | None:
+        """The first message at or after a sequence that age can take."""
         catalog = self.store.catalog
-        seq = catalog.next_live(self._age_seq)
+        seq = catalog.next_live(start)
         while seq is not None and seq in self.never:
             seq = catalog.next_live(self.never.next_missing(seq))
         return seq
@@ -99,7 +108,7 @@ class Expiry:
         stop = store.queries.seq_from_time(cutoff_ns + 1)
         if not self.never and not store.limits.subject_delete_marker_ttl_ns:
             return store._compact(stop) if stop <= store.catalog.last_seq else store._evict()
-        while (seq := self._oldest()) is not None and seq < stop:
+        while (seq := self._oldest(self._age_seq)) is not None and seq < stop:
             self._age_seq = seq + 1
             self._remove(seq)
             expired += 1
@@ -109,11 +118,9 @@ class Expiry:
         """Remove one message, leaving a marker where one is due."""
         store = self.store
         ttl_ns = store.limits.subject_delete_marker_ttl_ns
-        try:
-            record = store.catalog.record(seq) if ttl_ns else None
-        except CorruptBlock:
-            record = None
-        store._remove(seq)
+        record = store.catalog.find(seq) if ttl_ns else None
+        if store.catalog.is_live(seq):
+            store._remove(seq)
         if record is not None and store.catalog.table.find(record.subject) < 0 and not _is_marker(record):
             headers = (
                 f"NATS/1.0\r\nNats-Marker-Reason: MaxAge\r\nNats-TTL: {go_duration(ttl_ns)}\r\nNats-Rollup: sub\r\n\r\n"

@@ -12,16 +12,18 @@ StoreFrozen, and only opening it again finds out what the disk holds.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import threading
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
 from jetlake.clock import SECOND_NS, Clock, system_clock
-from jetlake.errors import StoreFrozen
+from jetlake.errors import CorruptBlock, StoreFrozen
 from jetlake.store import maintenance
 from jetlake.store.api import StreamLimits
 from jetlake.store.block import CACHED_CHUNKS_MAX, BlockIndex, MsgBlock
@@ -102,12 +104,13 @@ class FileStore(BlockStore):
         self.catalog = Catalog()
         self.queries, self.expiry = Queries(self.catalog), Expiry(self)
         self.removals.clear()
-        self.catalog.load_index = self._load_index
+        self.losses.clear()
+        self.catalog.load_index, self.catalog.on_unreadable = self._load_index, self._meet_unreadable
         for file in self.block_files.values():
             file.release()
         self.block_files = {}
         self.torn_size = 0  # bytes of unfinished writes that recovery cut off
-        self.damage: list[str] = []  # what recovery found unreadable, in words
+        self.damage: list[str] = []  # what was found unreadable, in words; not what `on_lost` was told
         self.durable_seq = self.logged_floor_seq = 0
         self._open_files: OrderedDict[int, BlockFile] = OrderedDict()
         self._new: set[int] = set()  # blocks whose file is not made yet
@@ -155,7 +158,12 @@ class FileStore(BlockStore):
         catalog = self.catalog
         block = catalog.blocks[-1]
         start, end = block.written_size, block.body_size
-        if not 0 < end - start <= SMALL_SIZE_MAX or self.removals or catalog.first_seq > self.logged_floor_seq:
+        if (
+            not 0 < end - start <= SMALL_SIZE_MAX
+            or self.removals
+            or self.losses
+            or catalog.floor_seq > self.logged_floor_seq
+        ):
             return False
         if self._new or self._sealed or self._gone_files or self._sparse:
             return False
@@ -181,6 +189,8 @@ class FileStore(BlockStore):
         """Everything that is staged and not yet on its way to the disk; None when there is nothing to do."""
         self._check_writable()
         assert not self._committing, "one commit at a time"
+        if self.losses:
+            self._let_go_of_lost()
         self._stage_removals()
         sync, rewrite = self._is_sync_due() if sync is None else sync, self._begin_rewrite()
         if (self._gone_files or rewrite is not None) and self.options.sync != "never":
@@ -282,10 +292,11 @@ class FileStore(BlockStore):
 
     def _stage_removals(self) -> None:
         """Log what was removed since the last commit: tombstones, and the floor when it moved."""
-        for group in self.removals.values():
+        for group in (*self.removals.values(), *self.losses.values()):
             self._stage_group(group)
         self.removals.clear()
-        floor_seq, block = self.catalog.first_seq, self.catalog.active
+        self.losses.clear()
+        floor_seq, block = self.catalog.floor_seq, self.catalog.active
         if floor_seq > self.logged_floor_seq:
             if floor_seq > block.floor_seq:
                 block.stage(encode(Record(FLOOR, b"", b"", b"", floor_seq, self._now()), block.seed))
@@ -301,7 +312,7 @@ class FileStore(BlockStore):
     def _checkpoint(self) -> Checkpoint:
         catalog = self.catalog
         return Checkpoint(
-            first_seq=catalog.first_seq,
+            first_seq=catalog.floor_seq,
             last_seq=catalog.last_seq,
             last_time_ns=catalog.last_time_ns,
             msgs=catalog.table.total,
@@ -314,12 +325,12 @@ class FileStore(BlockStore):
     def add_block(self, block_id: int) -> None:
         """Start a new block at the next sequence; its file is made by the next commit."""
         catalog = self.catalog
-        header = self.new_header(block_id, 0, catalog.last_seq + 1, catalog.first_seq, secrets.randbits(64))
+        header = self.new_header(block_id, 0, catalog.last_seq + 1, catalog.floor_seq, secrets.randbits(64))
         block = MsgBlock(header, f"{self.directory}/{block_name(block_id)}")
         block.index = BlockIndex(catalog.table)
         self.attach(block)
         self._new.add(block_id)
-        self.logged_floor_seq = max(self.logged_floor_seq, catalog.first_seq)
+        self.logged_floor_seq = max(self.logged_floor_seq, catalog.floor_seq)
         catalog.blocks.append(block)
 
     def new_header(self, block_id: int, generation: int, first_seq: int, floor_seq: int, seed: int) -> BlockHeader:
@@ -352,12 +363,20 @@ class FileStore(BlockStore):
 
         def read_body(start: int, end: int) -> bytes:
             self._use(file)
-            return file.read(start, end)
+            try:
+                return file.read(start, end)
+            except CorruptBlock:
+                return b""
+            except OSError as error:
+                if error.errno != errno.EIO:  # a sector that the disk cannot read
+                    raise
+                return b""
 
         block.read_body = read_body
 
     def reattach(self, block: MsgBlock) -> None:
         """A block's file was changed under it: read it again, and write its sidecar anew."""
+        index = self.catalog.index(block)
         self._open_files.pop(block.id, None)
         self.block_files[block.id].release()
         file = self.attach(block)
@@ -365,9 +384,33 @@ class FileStore(BlockStore):
         block.chunks = []
         fresh = MsgBlock(block.header, block.path)
         sidecar = rebuild_sidecar(self, fresh, file)
+        self._lose_missing(block, index, fresh.lost)
         block.index = None
         block.body_size = block.written_size = block.synced_size = sidecar.body_size
         block.last_hash = sidecar.last_hash
+
+    def unreadable_at(self, block: MsgBlock, index: BlockIndex, position: int) -> range:
+        """All messages of a damaged frame, but for those that are in memory still."""
+        frame = self.block_files[block.id].damaged_frame(index.offsets[position])
+        if frame is None:
+            return super().unreadable_at(block, index, position)
+        end = frame.plain_offset + frame.plain_size
+        if block.chunks:
+            end = min(end, block.chunks[0].base)
+        first, stop = (bisect_left(index.offsets, offset, 0, index.count) for offset in (frame.plain_offset, end))
+        return range(first, stop) if first <= position < stop else range(position, position + 1)
+
+    def _readable_from(self, block: MsgBlock, offset: int) -> int:
+        end = block.chunks[0].base if block.chunks else block.body_size
+        return min(self.block_files[block.id].frame_after(offset, end), end)
+
+    def _lose_missing(self, block: MsgBlock, index: BlockIndex, seqs: SequenceSet) -> None:
+        """Messages turned out to be unreadable when their block was read or written anew; its sidecar says so."""
+        for seq in seqs:
+            if block.is_live(seq):
+                position = index.position(seq)
+                assert position >= 0, f"sequence {seq} is live but not in the index of block {block.id}"
+                self._lose(block, index, range(position, position + 1), on_record=True)
 
     def _use(self, file: BlockFile) -> None:
         """Keep the number of open files within bounds."""
@@ -466,9 +509,7 @@ class FileStore(BlockStore):
     def adopt(self, rewrite: Rewrite) -> None:
         """A block's new file is in place: know the block by that from now on."""
         block, after = rewrite.block, rewrite.after
-        for seq in rewrite.missing:
-            if block.is_live(seq):
-                self.mark_lost(block, seq)
+        self._lose_missing(block, rewrite.index, rewrite.missing)
         self._rewriting = None
         rewrite.old.is_pinned = False
         rewrite.old.release()
@@ -519,22 +560,17 @@ class FileStore(BlockStore):
         index, group = self.catalog.index(block), RemovalGroup(block.id, block.header.generation, seqs.copy())
         for seq in seqs:
             position = index.position(seq)
-            if position >= 0:
-                record = block.record(index, position)
+            record = block.record(index, position) if position >= 0 else None
+            if record is not None:
                 count, size = group.subjects.get(record.subject, (0, 0))
                 size += self._size(record.subject, record.headers, record.payload)
                 group.subjects[record.subject] = (count + 1, size)
         self._stage_group(group)
 
-    def mark_lost(self, block: MsgBlock, seq: int) -> None:
-        """A live message turned out to be unreadable for good."""
-        index = self.catalog.index(block)
-        position = index.position(seq)
-        subject, size = index.table.subject(index.ids[position]), self._damaged_size(block, index, position)
-        self._leave(block, seq, self.catalog.table.find(subject), size)
-        block.lost.add(seq)
-        self.catalog.lost.add(seq)
-        self.damage.append(f"{block.path}: lost sequence {seq}")
+    def _tell_lost(self, lost: SequenceSet, where: str) -> None:
+        super()._tell_lost(lost, where)
+        if self.on_lost is None:
+            self.damage.append(f"{where}: lost {lost}")
 
     def drop_empty(self) -> None:
         """Let go of sealed blocks in which nothing is left."""

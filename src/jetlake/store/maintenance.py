@@ -59,7 +59,10 @@ def erase(store: FileStore, seq: int) -> None:
     if block is catalog.active and not store.block_files[block.id].envelope.is_plain:
         store.seal_active()  # its block will be written anew
     index = catalog.index(block)
-    start, record = index.offsets[index.position(seq)], catalog.record(seq)
+    start, record = index.offsets[index.position(seq)], catalog.find(seq)
+    if record is None:
+        _erase_unreadable(store, block)
+        return
     place = (start, len(encode(record, block.seed)))
     group = RemovalGroup(block.id, block.header.generation, SequenceSet([(seq, seq)]), kind=ERASE, place=place)
     store._stage_group(group)
@@ -74,7 +77,10 @@ def erase(store: FileStore, seq: int) -> None:
 def erase_live(store: FileStore, block: MsgBlock, group: RemovalGroup) -> None:
     """Remove the message of an ERASE tombstone that is on record, and overwrite it."""
     catalog, seq = store.catalog, group.seqs.first
-    record = catalog.record(seq)
+    record = catalog.find(seq)
+    if record is None:
+        _erase_unreadable(store, block)
+        return
     slot = catalog.table.find(record.subject)
     store._leave(block, seq, slot, store._size(record.subject, record.headers, record.payload))
     with _freezing(store):
@@ -83,6 +89,16 @@ def erase_live(store: FileStore, block: MsgBlock, group: RemovalGroup) -> None:
         store._advance_first(seq)
     else:
         store._after_removal(block)
+
+
+def _erase_unreadable(store: FileStore, block: MsgBlock) -> None:
+    """Overwrite what is left of messages that turned out to be unreadable, with the file that they lie in."""
+    if block is store.catalog.active:
+        store.seal_active()
+    store.commit(sync=True)
+    if block.id in store.block_files:  # else it went with the message, as its last one
+        with _freezing(store):
+            rewrite_block(store, block, shred=True)
 
 
 def truncate(store: FileStore, seq: int) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 
-from jetlake.errors import CorruptBlock, TooManyResults
+from jetlake.errors import TooManyResults
 from jetlake.store.api import Pending, SimpleState
 from jetlake.store.block import BlockIndex, MsgBlock
 from jetlake.store.catalog import Catalog
@@ -235,7 +235,7 @@ class Queries:
             if block.time_ns_max < time_ns or not block.message_count:
                 continue
             index = catalog.index(block)
-            low = _position_at(block, index, index.position_from(catalog.first_seq), time_ns)
+            low = _position_at(catalog, block, index, index.position_from(catalog.first_seq), time_ns)
             found = catalog.next_live(index.seq(low)) if low < index.count else None
             if found is not None:
                 return found
@@ -371,11 +371,11 @@ def _time_before_ns(block: MsgBlock) -> int:
     return block.header.last_time_ns
 
 
-def _position_at(block: MsgBlock, index: BlockIndex, low: int, time_ns: int) -> int:
+def _position_at(catalog: Catalog, block: MsgBlock, index: BlockIndex, low: int, time_ns: int) -> int:
     """The first message from position `low` on that was stored at or after a time; times ascend."""
 
     def stored_ns(position: int) -> int:
-        return _time_at(block, index, position)
+        return _time_at(catalog, block, index, position)
 
     low, high = _bracket(block, low, index.count, time_ns, stored_ns)
     coarse = range(low, high, _AT_ONCE_COUNT)
@@ -413,20 +413,19 @@ def _bisect_at_once(block: MsgBlock, index: BlockIndex, low: int, high: int, tim
         at = index.offsets[position] - start
         return decode(data, at, index.end(position, block.body_size) - start, block.seed)[0].time_ns
 
+    data = block.read(start, end)
     try:
-        data = block.read(start, end)
         return low + bisect_left(range(low, high), time_ns, key=stored_ns) if len(data) == end - start else -1
-    except (BadRecord, CorruptBlock):
+    except BadRecord:
         return -1
 
 
-def _time_at(block: MsgBlock, index: BlockIndex, position: int) -> int:
+def _time_at(catalog: Catalog, block: MsgBlock, index: BlockIndex, position: int) -> int:
     """When a message was stored; a damaged one counts as stored with the next that is not."""
     for place in range(position, index.count):
-        try:
-            return block.record(index, place).time_ns
-        except (BadRecord, CorruptBlock):
-            continue
+        record = catalog.record_at(block, index, place)
+        if record is not None:
+            return record.time_ns
     return block.time_ns_max
 
 

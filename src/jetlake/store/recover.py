@@ -252,6 +252,8 @@ def _put_together(store: FileStore, parts: list[_Part], checkpoint: Checkpoint |
             if target is not None and target is not holder:
                 target.groups.append(group)
                 target.recount = not _apply_group(target.block, group) or target.recount
+                if group.kind == LOST:
+                    target.block.lost.update(group.seqs)
     if checkpoint is not None:
         _hear_checkpoint(parts, checkpoint, lost)
     expected = floor_seq
@@ -316,7 +318,8 @@ def _explained(parts: list[_Part], gone: SequenceSet) -> SequenceSet:
     for part in parts:
         erases = part.scanned.erases if part.scanned is not None else []
         for group in [*part.groups, *erases]:
-            explained.update(group.seqs)
+            if group.kind != LOST:
+                explained.update(group.seqs)
     return explained
 
 
@@ -476,6 +479,7 @@ def _finish_truncation(store: FileStore, seq: int) -> None:
     if block.last_seq > seq:
         rewrite_block(store, block, last_seq=seq)
     last = store.catalog.prev_live(seq)
-    time_ns = store.catalog.record(last).time_ns if last is not None else 0
+    record = store.catalog.find(last) if last is not None else None
+    time_ns = record.time_ns if record is not None else 0
     write_checkpoint(store.files, store.directory, Checkpoint(0, 0, time_ns, 0, 0))
     store.reload(seq + 1)

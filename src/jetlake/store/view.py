@@ -410,7 +410,7 @@ def _hear_groups(
                 block = blocks.get((group.block_id, group.generation))
                 if block is not None:
                     _remove(block, group.seqs)
-                    explained.update(group.seqs)
+                    (lost if group.kind == LOST else explained).update(group.seqs)
                 elif group.generation > generations.get(group.block_id, group.generation):
                     raise _Changed  # the block was written anew since it was read
             elif group.kind == LOST:

@@ -9,10 +9,11 @@ is a row of messages and a last one, with a status, that ends it. What cannot be
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from jetlake.broker.subscription import Msg
-from jetlake.errors import BadRequest, TooManyResults
+from jetlake.errors import BadRequest, MessageNotFound, TooManyResults
 from jetlake.jetstream.api.messages import GET, has_conflict, load
 from jetlake.jetstream.errors import ApiError
 from jetlake.jetstream.json_shape import read_request
@@ -175,7 +176,8 @@ def _get_multi(answers: _Answers, fields: dict[str, Any]) -> None:
     batch, pending = fields.get("batch", 0), len(seqs)
     for seq in seqs[:batch] if batch > 0 else seqs:
         pending -= 1
-        answers.message(store.load(seq), num_pending=pending)
+        with suppress(MessageNotFound):  # damage took it
+            answers.message(store.load(seq), num_pending=pending)
         if answers.sent_size >= size_max:
             break
     answers.status(204, "EOB", [*answers.progress(pending), (b"Nats-UpTo-Sequence", b"%d" % up_to_seq)])
