@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     from jetlake.jetstream.stream import Stream
 
 _NUMBER = re.compile(rb"[0-9]{1,20}")
-_DURATION = re.compile(r"([0-9]*)(?:\.([0-9]*))?(h|ms|m|s|us|µs|μs|ns)")
+# Possessive, since what was read as digits is never anything else: to try all ways to share them takes quadratic time.
+_DURATION = re.compile(r"([0-9]*+)(?:\.([0-9]*+))?(h|ms|m|s|us|µs|μs|ns)")
+_DURATION_SIZE_MAX = 1024
 _INT64_DIGITS = 19
 _FRACTION_DIGITS_MAX = 18  # of those that follow, none makes a nanosecond
 _WRAP_DIGITS = 64  # a power of ten beyond these is a multiple of 2**64
@@ -218,7 +220,9 @@ def parse_ttl(text: str) -> int | None:
 
 
 def parse_duration(text: str) -> int | None:
-    """Go's duration, 1h30m or 2.5s, in nanoseconds; None when it is not one, negative, or beyond 64 bits."""
+    """Go's duration, 1h30m or 2.5s, in nanoseconds; None when it is not one, negative, absurdly long or beyond 64 bits."""
+    if len(text) > _DURATION_SIZE_MAX:
+        return None
     total, at, text = 0, 0, text.removeprefix("+")
     while at < len(text):
         part = _DURATION.match(text, at)
