@@ -253,6 +253,11 @@ class Stream:
             seq += end - first
             first = end
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is stopped or deleted."""
+        return self._is_closed
+
     def ingest_msg(self, msg: Msg) -> None:
         """Store one message by all the rules, and acknowledge it when it is safe."""
         try:
