@@ -302,3 +302,53 @@ class SteadyPeer:
             chunk = self.socket.recv(65536)
             assert chunk, heard
             heard += chunk
+
+
+async def test_what_takes_long_is_done_in_slices_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jetlake.broker.client.TURN_NS", 0)  # one thing at a time
+    async with running() as server:
+        busy, other = await Peer.connect(server), await Peer.connect(server)
+        await other.ask()
+        turns = 0
+
+        def count_turns() -> None:
+            nonlocal turns
+            turns += 1
+            server.loop.call_soon(count_turns)
+
+        server.loop.call_soon(count_turns)
+        subs = "".join(f"SUB a.{number} {number}\r\nPUB a.{number} 1\r\nx\r\n" for number in range(100))
+        heard = await busy.ask(subs)
+        assert heard == [line for number in range(100) for line in (f"MSG a.{number} {number} 1", "x")]
+        assert turns > 100
+        assert await other.ask() == []
+
+
+async def test_what_was_received_is_done_though_the_peer_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jetlake.broker.client.TURN_NS", 0)
+    async with running() as server:
+        listener, peer = await Peer.connect(server), await Peer.connect(server)
+        await listener.ask("SUB a 1\r\n")
+        await peer.ask()
+        peer.send("PUB a 1\r\nx\r\n" * 50)
+        peer.writer.transport.abort()
+        await until(lambda: len(server.broker.clients) == 1, "the peer to be gone")
+        assert await listener.ask() == ["MSG a 1 1", "x"] * 50
+
+
+async def test_a_chunk_of_costly_lines_leaves_others_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running() as server:
+        peer = await Peer.connect(server)
+        await peer.ask()
+        client = next(iter(server.broker.clients.values()))
+        slices = 0
+        receive = client.receive
+
+        def counted(data: bytearray, start: int, end: int) -> int:
+            nonlocal slices
+            slices += 1
+            return receive(data, start, end)
+
+        monkeypatch.setattr(client, "receive", counted)
+        await peer.ask("".join(f"SUB a.{number} {number}\r\n" for number in range(20_000)))
+        assert slices > 5 and len(client.subs) == 20_000

@@ -6,7 +6,7 @@ larger than what is left of the shared buffer gets a buffer of its own, which gr
 promises to send costs nothing.
 
 Reading stops while the client is held: by a stream that cannot write as fast as it is published to, by a subscriber
-that cannot take what this client publishes, or while a password is checked.
+that cannot take what this client publishes, while a password is checked, or while what was read takes its time.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._holds = 0
         self._written_size = 0  # bytes that were handed to the socket
         self._taken_size, self._taken_s = 0, 0.0  # how many of them it has let go, and when it was seen to
+        self._has_more = False  # of what was received, some is yet to be acted on: `_rest`
         self.is_closing = self._is_stalled = False
         self.is_greeted = self.is_tls_first = self._was_pinged = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -110,6 +111,20 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.client.close("Internal Error")
         self.abort()
 
+    def _go_on(self) -> None:
+        """Act on what there was no time for."""
+        if not self._has_more:  # the connection is gone
+            return
+        self._has_more = False
+        rest, self._rest = bytearray(self._rest), b""
+        try:
+            with self._server.commits:
+                self._act(rest, len(rest))
+        except Exception as error:
+            self._failed("input", error)
+        self._server.flush()
+        self.release()
+
     def _act(self, data: bytearray, end: int) -> None:
         client = self.client
         assert client is not None
@@ -118,6 +133,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._rest = b""
             return
         self._rest = bytes(memoryview(data)[offset:end])
+        if client.has_more:
+            self._has_more = True
+            self.hold()
+            self._server.loop.call_soon(self._go_on)
+            return
         needed = client.needed
         if needed > len(self._rest) and needed > CHUNK_SIZE // 2:
             self._own_size, self._used = needed, len(self._rest)
@@ -134,6 +154,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        while self._has_more:
+            self._go_on()  # it was received before
         self._transport = self._own = None
         self._rest = b""
         for timer in self._timers.values():
