@@ -35,7 +35,7 @@ from jetlake.jetstream.stream_meta import (
     write_meta,
 )
 from jetlake.jetstream.stream_rules import check_config, check_update, refuse_later_work
-from jetlake.subjects import overlaps
+from jetlake.subjects import FilterSet
 
 if TYPE_CHECKING:
     from jetlake.jetstream.service import JetStream
@@ -74,7 +74,8 @@ class JsAccount:
         found = (self.streams[name] for name in sorted(self.streams))
         if not subject:
             return list(found)
-        return [stream for stream in found if any(overlaps(subject, own) for own in stream.config.subjects)]
+        wanted = FilterSet([subject])
+        return [stream for stream in found if any(map(wanted.overlaps, stream.config.subjects))]
 
     def when_gone(self, name: str, callback: Callable[[], None]) -> bool:
         """If a stream is being deleted, call back when that is over; False if none is."""
@@ -225,10 +226,10 @@ class JsAccount:
         return errors.STREAM_NOT_FOUND() if reason is None else errors.STREAM_OFFLINE_REASON(reason)
 
     def _check_overlap(self, config: StreamConfig) -> None:
-        others = [stream.config for name, stream in self.streams.items() if name != config.name]
-        taken = [subject for other in others for subject in other.subjects]
-        if any(overlaps(mine, theirs) for mine in config.subjects for theirs in taken):
-            raise errors.STREAM_SUBJECT_OVERLAP()
+        mine = FilterSet(config.subjects)
+        for name, stream in self.streams.items():
+            if name != config.name and any(map(mine.overlaps, stream.config.subjects)):
+                raise errors.STREAM_SUBJECT_OVERLAP()
 
     def _check_limits(self, config: StreamConfig, added_bytes: int, own_bytes: int) -> None:
         """Would the stream's reservation, the added bytes on top of its own, fit with all others?"""
