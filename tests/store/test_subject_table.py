@@ -814,3 +814,18 @@ def naive_match(patterns: tuple[str, ...], name: bytes) -> bool:
 
 TestTwinsAndModel = TwinsAndModel.TestCase
 TestTwinsAndModel.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+
+
+_many = st.lists(st.sampled_from(["a", "b", "ab", "*", ">"]), min_size=1, max_size=3).map(
+    lambda tokens: ".".join(token for token in tokens[:-1] if token != ">") + ("." if tokens[:-1] else "") + tokens[-1]
+)
+
+
+@given(
+    st.lists(_many.filter(lambda text: "" not in text.split(".")), min_size=5, max_size=40),
+    st.lists(st.sampled_from(["a", "b", "ab", "c"]), min_size=1, max_size=4).map(".".join),
+)
+def test_many_patterns_match_as_each_of_them_does(patterns: list[str], subject: str) -> None:
+    expected = any(matches(pattern, subject) for pattern in patterns)
+    for twin in TWINS:
+        assert twin.SubjectFilter(patterns).matches(subject.encode()) is expected
