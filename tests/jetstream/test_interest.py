@@ -146,7 +146,9 @@ def test_a_consumer_that_comes_later_wants_what_is_there(world: World) -> None:
 # Crashes
 
 
-def test_an_ack_that_was_kept_while_the_removal_was_not_is_carried_out_later(world: World) -> None:
+@pytest.mark.parametrize("retention", ["interest", "workqueue"])
+def test_an_ack_that_was_kept_while_the_removal_was_not_is_carried_out_later(tmp_path: Path, retention: str) -> None:
+    world = World(tmp_path, retention=retention)
     world.create()
     world.publish(b"1", b"2")
     one, _ = world.next(batch=2)
@@ -289,3 +291,42 @@ def test_a_stream_that_goes_over_to_interest_keeps_what_nobody_was_asked_about(t
     assert stored(world) == [2, 4, 5, 6]
     world.restart()
     assert stored(world) == [2, 4, 5, 6]
+
+
+# Late acks
+
+
+def test_an_ack_after_a_reset_takes_a_message_out_of_a_work_queue(queue: World) -> None:
+    queue.publish(b"1", b"2", b"3")
+    queue.create()
+    one, two = queue.next(batch=2)
+    queue.peer.request("CONSUMER.RESET.S.c", {"seq": 3})
+    queue.ack(one)
+    assert stored(queue) == [2, 3]
+    queue.peer.say(frame(one.reply) + frame(two.reply))
+    assert stored(queue) == [3]
+
+
+def test_a_message_stays_for_the_consumer_that_has_its_subject_now(queue: World) -> None:
+    queue.create("x", filter_subject="s.a")
+    queue.publish(b"1", b"2")
+    one, two = queue.next("x", batch=2)
+    queue.create("x", filter_subject="s.b")
+    queue.create("y", filter_subject="s.a")
+    queue.ack(one)
+    queue.restart()
+    queue.ack(two)
+    assert stored(queue) == [1, 2]
+    for each in queue.next("y", batch=2):
+        queue.ack(each)
+    assert stored(queue) == []
+
+
+@pytest.mark.parametrize("ends", ["restart", "crash"])
+def test_a_consumer_that_waits_for_what_is_to_come_goes_on_waiting(queue: World, ends: str) -> None:
+    queue.publish(b"1")
+    queue.create()
+    queue.peer.request("CONSUMER.RESET.S.c", {"seq": 4})
+    getattr(queue, ends)()
+    queue.publish(b"2", b"3", b"4")
+    assert [each.ack[1] for each in queue.next(batch=4)] == [4]

@@ -75,6 +75,7 @@ class Consumer:
         self.events = ConsumerEvents(self)
         start = choose_start(config, stream.store, stream.config.max_msgs_per_subject)
         self.ledger = Ledger(config, start.next_seq)
+        self.start_seq = config.opt_start_seq  # where it was told to start, which may be beyond the end of the stream
         self.pending = NumPending(config.filters)
         self.pending.use_list(start.last_seqs, start.resume_seq)
         self.requests = PullQueue(config.max_waiting, is_prioritized=config.priority_policy == "prioritized")
@@ -87,6 +88,7 @@ class Consumer:
         self.delivery = Delivery(self)
         self.losses = Losses(self)
         self.removals = Removals()
+        self.may_hold_others = False  # whether what is pending may be of subjects that it does not have now
         self.ack_prefix = encode_subject(f"$JS.ACK.{stream.name}.{name}.")
         self.delivered_ns = self.acked_ns = 0  # when there was one last
         self._signals = signals_of(stream)
@@ -99,12 +101,11 @@ class Consumer:
 
     def restore(self, state: ConsumerState) -> None:
         """Go on from what was stored."""
-        self.ledger.restore(state, self.stream.last_seq)
+        self.ledger.restore(state, max(self.stream.last_seq, self.start_seq - 1))
         self.pending.use_list((), 0)
-        first_seq = self.stream.store.catalog.first_seq
-        if self.ledger.next_seq < first_seq:
-            self.ledger.skip_to(first_seq)
+        self.may_hold_others = True
         self.losses.look(anyway=True)
+        self.ledger.next_seq = max(self.ledger.next_seq, self.stream.store.catalog.first_seq)
 
     # Life
 
@@ -253,10 +254,10 @@ class Consumer:
             self.push.rest(now_ns)
         self.changed()
 
-    def done_with(self, seqs: Sequence[int]) -> None:
-        """The consumer needs some messages no longer."""
+    def done_with(self, seqs: Sequence[int], *, are_late: bool = False) -> None:
+        """The consumer needs some messages no longer; late ones were not pending."""
         if self.stream.interest is not None:
-            self.stream.interest.acked(self, seqs)
+            self.stream.interest.acked(self, seqs, are_late=are_late)
 
     def is_sampled(self) -> bool:
         """Whether this ack is one to report."""
@@ -396,7 +397,7 @@ class Consumer:
 
     def snapshot(self) -> Snapshot:
         """What the file is to say."""
-        meta = encode_meta(self.name, self.created_ns, self.config, self.removals.seqs())
+        meta = encode_meta(self.name, self.created_ns, self.config, self.start_seq, self.removals.seqs())
         return Snapshot(self.ledger.snapshot(), meta)
 
     def changed(self) -> None:
@@ -445,6 +446,7 @@ class Consumer:
         if self.push is not None:
             self._move_outlet(self.push, old)
         if set(config.filters) != set(old.filters):
+            self.may_hold_others = True
             self.pending.use_filters(config.filters, self.stream.store)
             if not self.pending.last_seqs:
                 self.ledger.next_seq = max(self.ledger.next_seq, self.pending.resume_seq)
@@ -468,6 +470,7 @@ class Consumer:
     def reset(self, next_seq: int) -> None:
         """Start anew at a sequence."""
         self.ledger.reset(next_seq)
+        self.start_seq = next_seq
         self.pending.use_list((), 0)
         self.delivered_ns = self.acked_ns = 0
         if self.stream.interest is not None and self.stream.config.retention is Retention.INTEREST:

@@ -46,6 +46,7 @@ class Kept(NamedTuple):
     created_ns: int
     config: ConsumerConfig
     state: ConsumerState
+    start_seq: int  # where it was told to start, by its configuration or a reset
     removing: list[int]  # acknowledged messages of a work queue that may not have left it yet
     path: str
 
@@ -54,13 +55,16 @@ class _Meta(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     created_ns: int
     config: msgspec.Raw
+    start_seq: int = 0
     removing: list[int] = []
 
 
-def encode_meta(name: str, created_ns: int, config: ConsumerConfig, removing: Sequence[int] = ()) -> bytes:
+def encode_meta(
+    name: str, created_ns: int, config: ConsumerConfig, start_seq: int = 0, removing: Sequence[int] = ()
+) -> bytes:
     """What is stored beside the state."""
     text = encode_json(config_json(config))
-    return msgspec.json.encode(_Meta(readable(name), created_ns, msgspec.Raw(text), list(removing)))
+    return msgspec.json.encode(_Meta(readable(name), created_ns, msgspec.Raw(text), start_seq, list(removing)))
 
 
 class Unreadable(NamedTuple):
@@ -135,7 +139,7 @@ def _decode(path: str, data: bytes) -> Kept:
         config = read_config(bytes(fields.config))
     except (msgspec.MsgspecError, ApiError) as error:
         raise CorruptBlock(path, 0, f"its configuration: {error}") from error
-    return Kept(fields.name, fields.created_ns, config, state, fields.removing, path)
+    return Kept(fields.name, fields.created_ns, config, state, fields.start_seq, fields.removing, path)
 
 
 class Snapshot(NamedTuple):

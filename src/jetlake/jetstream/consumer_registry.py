@@ -75,6 +75,7 @@ def _change(consumer: Consumer, config: ConsumerConfig, action: Action) -> None:
 def _add(stream: Stream, name: str, config: ConsumerConfig, kept: Kept | None) -> Consumer:
     consumer = Consumer(stream, name, config, stream.host.clock() if kept is None else kept.created_ns)
     if kept is not None:
+        consumer.start_seq = kept.start_seq or consumer.start_seq
         consumer.restore(kept.state)
         consumer.removals.begin(kept.removing)
     stream.consumers[name] = consumer

@@ -100,11 +100,16 @@ class Interest:
 
     # What consumers did
 
-    def acked(self, consumer: Consumer, seqs: Sequence[int]) -> None:
-        """A consumer is done with some messages."""
+    def acked(self, consumer: Consumer, seqs: Sequence[int], *, are_late: bool = False) -> None:
+        """A consumer is done with some messages; late ones were not pending any more, or it was reset since."""
         if not self._is_work_queue:
             self._remove_unwanted(seqs)
-        elif self._stream.problem is not None:  # nothing can be removed before the files are read anew
+            return
+        # What is pending is a consumer's own, unless its filters were others before and another one has them now.
+        if are_late or (consumer.may_hold_others and len(self._stream.consumers) > 1):
+            seqs = [seq for seq in seqs if not self._is_wanted(seq)]
+            consumer.may_hold_others = len(consumer.ledger.pending) > 0
+        if self._stream.problem is not None:  # nothing can be removed before the files are read anew
             consumer.removals.begin(seqs)
         elif self._remove(seqs):
             self._stream.when_durable(consumer.removals.begin(seqs))
