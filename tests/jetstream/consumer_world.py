@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -131,11 +132,12 @@ class World:
         self.settle()
         self.service.stop()
 
-    def crash(self) -> None:
-        """Start again from the files as they are now; what was only in memory is gone."""
+    def crash(self, finish: Callable[[], None] = lambda: None) -> None:
+        """Start again from the files as they are now; what was only in memory is gone. `finish` what is under way."""
         self._crashes += 1
         survived = f"{self._root}-{self._crashes}"
         shutil.copytree(self.directory, survived)
+        finish()
         self.stop()  # what it writes now is not seen again
         self.directory, self.host = survived, FakeHost(clock=self.clock)
         self.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -330,3 +331,38 @@ def test_a_consumer_that_waits_for_what_is_to_come_goes_on_waiting(queue: World,
     getattr(queue, ends)()
     queue.publish(b"2", b"3", b"4")
     assert [each.ack[1] for each in queue.next(batch=4)] == [4]
+
+
+# A crash at any point of the two commits that acks lead to
+
+
+@pytest.mark.parametrize("is_stream_first", [True, False])
+@pytest.mark.parametrize("written_count", [0, 1, 2])
+@pytest.mark.parametrize("retention", ["workqueue", "interest"])
+def test_a_crash_between_two_commits(tmp_path: Path, retention: str, written_count: int, is_stream_first: bool) -> None:
+    world = World(tmp_path, retention=retention)
+    world.create()
+    world.publish(*[b"x"] * 6)
+    messages = world.next(batch=4)
+    world.ack(messages[0], b"+WPI", reply="in.2")  # what was delivered is kept
+    world.peer.connection.say(b"".join(frame(each.reply, b"+ACK", "in.3") for each in messages[:3]))
+    keeper = world.consumer().keeper
+    assert keeper is not None
+    units: list[Any] = [world.stream, keeper] if is_stream_first else [keeper, world.stream]
+    commits = [unit.prepare_commit() for unit in units]
+    for commit in commits[:written_count]:
+        commit.run()
+
+    def finish() -> None:
+        for commit in commits[written_count:]:
+            commit.run()
+        for unit, commit in zip(units, commits, strict=True):
+            unit.complete_commit(commit)
+
+    world.crash(finish)
+    assert set(stored(world)) >= {4, 5, 6}
+    if written_count:  # the acks are known, by one file or the other
+        assert stored(world) == [4, 5, 6]
+    world.wait(31)
+    again = [each.ack[1] for each in world.next(batch=6)]
+    assert sorted(again) == ([4, 5, 6] if written_count else [1, 2, 3, 4, 5, 6])
