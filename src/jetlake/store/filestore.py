@@ -636,4 +636,4 @@ class FileStore(BlockStore):
         from jetlake.store.check import check_store
 
         report = check_store(self.directory, files=self.files, keys=self.options.keys)
-        assert report.ok or self.damage, f"{self.directory}: {report.problems}"
+        assert report.ok or self.damage or self.catalog.lost, f"{self.directory}: {report.problems}"

@@ -22,6 +22,7 @@ from jetlake.jetstream.errors import ApiError
 from jetlake.jetstream.json_shape import read_request
 from jetlake.jetstream.stream_config import Storage
 from jetlake.store import StoredMsg
+from jetlake.store.engine import BlockStore
 from jetlake.subjects import encode_subject
 from jetlake.wire.go_time import format_time
 from jetlake.wire.headers import Pair, append_headers, status_block
@@ -165,8 +166,11 @@ def _get_batch(answers: _Answers, fields: dict[str, Any]) -> None:
 
 def _send_batch(answers: _Answers, fields: dict[str, Any], seq: int, filter: str, pending: int) -> Iterator[None]:
     size_max, no_headers = _size_max(answers, fields), fields.get("no_hdr", False)
+    gaps = _gaps(answers.store)
     for count in range(max(fields["batch"], 0)):
         message = answers.store.load_next(seq, filter)
+        if _gaps(answers.store) != gaps:  # damage took some of them, or they were removed meanwhile
+            gaps, pending = _gaps(answers.store), answers.store.num_pending(seq, filter).msgs
         if message is None:
             if count:
                 break
@@ -179,6 +183,11 @@ def _send_batch(answers: _Answers, fields: dict[str, Any], seq: int, filter: str
             break
         yield
     answers.status(204, "EOB", answers.progress(pending))
+
+
+def _gaps(store: BlockStore) -> int:
+    """How many sequences have no message; it grows with every one that leaves."""
+    return store.catalog.last_seq - store.catalog.table.total
 
 
 def _get_multi(answers: _Answers, fields: dict[str, Any]) -> None:
