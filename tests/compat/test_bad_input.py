@@ -265,3 +265,13 @@ def test_a_server_stops_though_the_last_thing_it_heard_was_odd(start: Start, num
         peer.send(odd_requests("S")[number])
         assert server.stop() == 0
     assert "Traceback" not in server.log() or number == len(odd_requests("S")) - 1
+
+
+def test_a_stream_whose_name_is_not_utf8(pair: Pair, name: str) -> None:
+    def act(script: Script) -> None:
+        for subject in (b"CREATE", b"UPDATE", b"INFO", b"DELETE", b"PURGE", b"MSG.GET"):
+            for body in (b"", b'{"name":"\xff"}', b'{"config":{"name":"\xff"}}', b'{"seq":1}'):
+                answer = ask_raw(script.peer, b"$JS.API.STREAM.%s.\xff" % subject, body, name.encode())
+                script.note(f"{subject!r} {body!r}", answer)
+
+    assert_same(pair, name, act)

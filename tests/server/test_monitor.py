@@ -227,3 +227,22 @@ async def test_metrics_are_prometheus_text(tmp_path: Path) -> None:
 )
 def test_uptime_is_written_as_nats_server_does(seconds: int, text: str) -> None:
     assert uptime(seconds * SECOND_NS) == text
+
+
+async def test_names_that_are_not_utf8_are_shown_on_every_page(tmp_path: Path) -> None:
+    async with running(HTTP, tmp_path) as server:
+        peer = await Peer.connect(server, name="é\n")
+        body = b'{"stream_name":"S","config":{"inactive_threshold":60000000000}}'
+        peer.send("SUB in.* 1\r\n")
+        await peer.request("$JS.API.STREAM.CREATE.S", '{"name":"S","subjects":["s.>"]}')
+        for name in (b"\xff", b"\xfe"):
+            head = b"PUB $JS.API.CONSUMER.CREATE.S.%s in.x %d\r\n" % (name, len(body))
+            peer.send(head + body + b"\r\nSUB x.%s q%s %s\r\n" % (name, name, name))
+        assert server.jetstream is not None
+        streams = server.jetstream.accounts["$G"].streams
+        await until(lambda: len(streams["S"].consumers) == 2, "both consumers")
+        for path in ("/connz?subs=detail", "/subsz?subs=1", "/jsz?consumers=1", "/accountz?acc=$G"):
+            assert (await get(server, path))[0] == 200
+        _, _, metrics = await get(server, "/metrics")
+        assert b'consumer="\\\\xff"' in metrics and b'consumer="\\\\xfe"' in metrics
+        assert b"jetlake_internal_errors_total 0.0" in metrics and server.failed.count == 0

@@ -220,7 +220,7 @@ def parse_ttl(text: str) -> int | None:
 
 
 def parse_duration(text: str) -> int | None:
-    """Go's duration, 1h30m or 2.5s, in nanoseconds; None when it is not one, negative, too long or beyond 64 bits."""
+    """Go's duration, 1h30m or 2.5s, in nanoseconds; None when it is none, negative, too long or beyond 64 bits."""
     if len(text) > _DURATION_SIZE_MAX:
         return None
     total, at, text = 0, 0, text.removeprefix("+")

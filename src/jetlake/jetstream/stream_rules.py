@@ -30,7 +30,7 @@ from jetlake.jetstream.stream_config import (
 )
 from jetlake.store.api import Discard
 from jetlake.store.format import SEQ_MAX
-from jetlake.subjects import check_filter, first_overlap, is_subset, overlaps
+from jetlake.subjects import check_filter, encode_subject, first_overlap, is_subset, overlaps
 
 NAME_SIZE_MAX = 255
 DESCRIPTION_SIZE_MAX = 4096
@@ -135,7 +135,7 @@ def _invalid(text: str) -> ApiError:
 def _check_sizes(config: StreamConfig) -> None:
     if not is_valid_name(config.name):
         raise _invalid("stream name is required and can not contain '.', '*', '>', '\\', '/'")
-    if len(config.name.encode()) > NAME_SIZE_MAX:
+    if len(encode_subject(config.name)) > NAME_SIZE_MAX:
         raise _invalid(f"stream name is too long, maximum allowed is {NAME_SIZE_MAX}")
     if len(config.description.encode()) > DESCRIPTION_SIZE_MAX:
         raise _invalid(f"stream description is too long, maximum allowed is {DESCRIPTION_SIZE_MAX}")
