@@ -239,5 +239,6 @@ async def test_a_unit_that_raises_keeps_nobody_from_committing_nor_from_stopping
         work.may_end.set()
     await asyncio.wait_for(commits.drain(), 10)
     assert good.events == ["prepare", "complete"]
-    assert [str(error) for error in failures] == (["complete", "complete"] if is_done_here else ["complete", "fail"])
+    told = [str(error) for error in failures]
+    assert told == ["complete", "fail"] * 2 if is_done_here else sorted(told) == ["complete", "fail", "fail"]
     commits.close()

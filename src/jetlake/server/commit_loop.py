@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from jetlake.jetstream.host import Commit, CommitUnit
 
@@ -67,7 +66,7 @@ class CommitLoop:
         try:
             is_done = unit.commit_now()
         except Exception as error:
-            self._call(unit.fail_commit, error)
+            self._fail(unit, error)
             is_done = True
         if is_done:
             self._tell_idle()
@@ -91,14 +90,14 @@ class CommitLoop:
                 if not (is_alone and unit.commit_now()):
                     self._start(unit)
             except Exception as error:
-                self._call(unit.fail_commit, error)
+                self._fail(unit, error)
         self._tell_idle()
         self._after()
 
     def _start(self, unit: CommitUnit) -> None:
         commit = unit.prepare_commit()
         if commit is None:
-            self._call(unit.complete_commit, None)
+            self._complete(unit, None)
             return
         threads = self._background if unit.is_background else self._threads
         threads.submit(self._run_in_thread, unit, commit)
@@ -115,20 +114,28 @@ class CommitLoop:
     def _finished(self, unit: CommitUnit, commit: Commit, error: BaseException | None) -> None:
         del self._running[id(unit)]
         if error is None:
-            self._call(unit.complete_commit, commit)
+            self._complete(unit, commit)
         else:
-            self._call(unit.fail_commit, error)
+            self._fail(unit, error)
         if self._waiting:
             self._schedule()
         self._tell_idle()
         self._after()
 
-    def _call(self, step: Callable[[Any], object], argument: object) -> None:
-        """A step of one unit. What it raises must not keep others from their commits, nor the server from stopping."""
+    def _complete(self, unit: CommitUnit, commit: Commit | None) -> None:
+        """Tell a unit that it is done. If it cannot take that, it has failed: who waits for it must hear something."""
         try:
-            step(argument)
+            unit.complete_commit(commit)
         except Exception as error:
             self._failed("commit", error)
+            self._fail(unit, error)
+
+    def _fail(self, unit: CommitUnit, error: BaseException) -> None:
+        """What a unit raises must not keep others from their commits, nor the server from stopping."""
+        try:
+            unit.fail_commit(error)
+        except Exception as failure:
+            self._failed("commit", failure)
 
     def _tell_idle(self) -> None:
         if not self._waiting and not self._running:
@@ -140,6 +147,7 @@ class CommitLoop:
     async def drain(self) -> None:
         """Wait until nothing is left to commit."""
         while self._waiting or self._running:
+            self._schedule()
             future = self._loop.create_future()
             self._idle.append(future)
             await future
