@@ -6,6 +6,7 @@ import errno
 import threading
 from array import array
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -349,6 +350,51 @@ def test_an_erased_message_is_nowhere_on_the_disk(envelope: str, sealed: bool) -
     again = FileStore("s", options=ENVELOPES[envelope], files=files, clock=FakeClock())
     assert list(again.state().deleted) == [2]
     assert again.load(3).payload == b"payload 0"
+
+
+@pytest.mark.parametrize("envelope", ["none-none", "snappy-none", "zstd-none"])
+@pytest.mark.parametrize("sealed", [True, False], ids=["sealed", "active"])
+@pytest.mark.parametrize("seq", [1, 2])
+def test_commits_finish_what_is_erased_soon(envelope: str, sealed: bool, seq: int) -> None:
+    files = MemFiles()
+    store = FileStore("s", options=ENVELOPES[envelope], files=files, clock=FakeClock(), autocommit=False)
+    for _ in range(2):
+        store.append("who.is.it", b"a name not to be found %d" % store.state().last_seq)
+    fill(store, 20 if sealed else 1)
+    store.commit()
+    assert store.erase_soon(seq) and not store.erase_soon(seq)
+    with pytest.raises(MessageNotFound):
+        store.load(seq)
+    while store.is_erasing:
+        store.commit()
+    disk = b"".join(files.snapshot().values())
+    assert b"a name not to be found %d" % (seq - 1) not in disk
+    store.stop()
+    again = FileStore("s", options=ENVELOPES[envelope], files=files, clock=FakeClock())
+    assert again.state().msgs == (21 if sealed else 2) and again.state().lost.count == 0
+    assert again.load(3 - seq).payload.startswith(b"a name")
+
+
+def test_a_block_that_goes_before_its_message_is_erased_is_shredded() -> None:
+    files = MemFiles()
+    store = FileStore("s", options=ENVELOPES["snappy-none"], files=files, clock=FakeClock(), autocommit=False)
+    fill(store, 30)
+    store.commit()
+    path = store.catalog.blocks[0].path
+    written: list[bytes] = []
+    overwrite = files.open
+
+    def watched(name: str, *args: Any, **options: Any) -> Any:
+        if name == path:
+            written.append(files.snapshot()[path])
+        return overwrite(name, *args, **options)
+
+    store.erase_soon(store.catalog.blocks[0].first_seq + 1)
+    store.purge()
+    assert not store.is_erasing
+    files.open = watched  # type: ignore[method-assign]
+    store.commit()
+    assert written and path not in files.snapshot()
 
 
 # Room on the disk

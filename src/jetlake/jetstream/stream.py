@@ -494,14 +494,21 @@ class Stream:
 
         def delete() -> None:
             try:
-                removed = self.store.erase(seq) if erase else self.store.remove(seq)
+                removed = self.store.erase_soon(seq) if erase else self.store.remove(seq)
             except (OSError, StoreError) as error:
                 failed(errors.STREAM_MSG_DELETE_FAILED(errors.reason(error)))
                 return
             if removed:
                 for consumer in list(self.consumers.values()):
                     consumer.removed(seq)
-            self.when_durable(lambda: done(removed), fail)
+
+            def finish() -> None:
+                if self.store.is_erasing and not self._is_closed:
+                    self.when_durable(finish, fail)
+                else:
+                    done(removed)
+
+            self.when_durable(finish, fail)
 
         if erase:
             self.when_idle(delete)

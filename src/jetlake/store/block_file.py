@@ -53,6 +53,7 @@ class BlockFile:
         self.file_size = HEADER_SIZE  # where the next bytes go
         self._reserved_size = 0  # up to where there are zeros behind them
         self.is_pinned = False  # stays open: its name is about to lead to another file
+        self.is_secret = False  # when it goes, its bytes must be overwritten
         self._file: File | None = None
         self._decoded: OrderedDict[int, bytes] = OrderedDict()
 

@@ -21,7 +21,7 @@ from jetlake.store.block_file import BlockFile
 from jetlake.store.checkpoint import Checkpoint, write_checkpoint
 from jetlake.store.files import Files, atomic_write
 from jetlake.store.format import block_name, sidecar_name
-from jetlake.store.rewrite import Rewrite
+from jetlake.store.rewrite import Rewrite, shred_file
 from jetlake.store.sidecar import Seal, encode_sidecar
 
 SMALL_SIZE_MAX = 4096  # what is not worth a thread, nor an object that says what there is to do
@@ -96,6 +96,8 @@ def remove_block(files: Files, directory: str, file: BlockFile) -> None:
     """Remove a block's file and its sidecar; either may be gone already."""
     file.release()
     block_id = file.header.block_id
+    if file.is_secret and files.exists(file.path):
+        shred_file(files, directory, file.path)
     for name in (block_name(block_id), sidecar_name(block_id)):
         try:
             files.remove(f"{directory}/{name}")

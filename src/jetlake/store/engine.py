@@ -255,6 +255,15 @@ class BlockStore(Retention):
         self._done()
         return True
 
+    def erase_soon(self, seq: int) -> bool:
+        """The same; the bytes may stay as long as `is_erasing` says so."""
+        return self.erase(seq)
+
+    @property
+    def is_erasing(self) -> bool:
+        """Whether an erasure is not over."""
+        return False
+
     def purge(self, filters: str = ">", *, seq: int = 0, keep: int = 0) -> int:
         """Delete matching messages: all, or those below `seq`, or all but the newest `keep`. How many."""
         self._check_writable()

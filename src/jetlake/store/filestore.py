@@ -119,6 +119,7 @@ class FileStore(BlockStore):
         self._has_new_names = False
         self._gone_files: list[BlockFile] = []
         self._sparse: set[int] = set()  # sealed blocks to write anew
+        self._erasing: set[int] = set()  # of those, the ones whose old file is to be shredded
         self._rewriting: Rewrite | None = None  # one of them, by the commit that is running
         self.scratch: bytearray | None = bytearray()  # for recovery, which lets go of it when blocks are open
         recover(self, first_seq)
@@ -454,6 +455,8 @@ class FileStore(BlockStore):
         self._sealed.pop(block.id, None)
         self._sparse.discard(block.id)
         self._new.discard(block.id)
+        file.is_secret = block.id in self._erasing
+        self._erasing.discard(block.id)
         self._gone_files.append(file)  # also a new one: a commit may be about to make it
 
     def _note_dropped_middle(self, block: MsgBlock) -> None:
@@ -501,9 +504,10 @@ class FileStore(BlockStore):
         ]
         if not ready:
             return None
-        block = max(ready, key=lambda block: block.body_size - block.size)
+        urgent = [block for block in ready if block.id in self._erasing]
+        block = max(urgent or ready, key=lambda block: block.body_size - block.size)
         self._sparse.discard(block.id)
-        self._rewriting = Rewrite(self, block)
+        self._rewriting = Rewrite(self, block, shred=bool(urgent))
         return self._rewriting
 
     def adopt(self, rewrite: Rewrite) -> None:
@@ -511,6 +515,8 @@ class FileStore(BlockStore):
         block, after = rewrite.block, rewrite.after
         self._lose_missing(block, rewrite.index, rewrite.missing)
         self._rewriting = None
+        if block.id not in self._sparse:  # else something else of it is to be erased
+            self._erasing.discard(block.id)
         rewrite.old.is_pinned = False
         rewrite.old.release()
         if self.block_files.get(block.id) is not rewrite.old:
@@ -545,6 +551,23 @@ class FileStore(BlockStore):
 
     def _erase(self, seq: int) -> None:
         maintenance.erase(self, seq)
+
+    def erase_soon(self, seq: int) -> bool:
+        """Delete a message whose bytes cannot be had again once `is_erasing` is over, some commits later; False when
+        there is none. No commit may be running."""
+        self._check_writable()
+        block = self.catalog.block_of(seq)
+        if block is None or not block.is_live(seq):
+            return False
+        if self.block_files[block.id].envelope.is_plain:  # a few bytes are overwritten
+            return self.erase(seq)
+        maintenance.erase_soon(self, seq)
+        return True
+
+    @property
+    def is_erasing(self) -> bool:
+        """Whether bytes of deleted messages are yet to be made unrecoverable, by further commits."""
+        return bool(self._erasing) and self.frozen is None
 
     def erase_live(self, block: MsgBlock, group: RemovalGroup) -> None:
         """Finish an erasure whose tombstone is on record."""
@@ -605,6 +628,8 @@ class FileStore(BlockStore):
         try:
             if self.frozen is None:
                 self.commit(sync=True)
+                while self.is_erasing:
+                    self.commit(sync=True)
                 self.block_files[self.catalog.active.id].trim()
                 checkpoint = self._checkpoint()
                 checkpoint.gone = list(self.catalog.gone().ranges())

@@ -2,11 +2,11 @@
 
     compact_files   blocks without what is dead
     rotate_keys     every block under another key, cipher or compression
-    erase           one message made unrecoverable
+    erase           one message made unrecoverable; `erase_soon` leaves the disk's part of it to the commits that follow
     truncate        everything after a sequence undone
 
 Each puts on record, durably, what it is about to do before the first byte of what it replaces goes: a crash in the
-middle is finished, or forgotten, when the store is opened again. All of it waits for the disk, here and now.
+middle is finished, or forgotten, when the store is opened again. All but `erase_soon` waits for the disk, here and now.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from jetlake.store.block import MsgBlock
 from jetlake.store.checkpoint import write_checkpoint
 from jetlake.store.compaction import Compaction
 from jetlake.store.format import SALT_SIZE
-from jetlake.store.record import encode
+from jetlake.store.record import Record, encode
 from jetlake.store.removal import ERASE, RemovalGroup
 from jetlake.store.rewrite import erase_bytes, rewrite_block
 from jetlake.store.sequence_set import SequenceSet
@@ -58,13 +58,11 @@ def erase(store: FileStore, seq: int) -> None:
     assert block is not None
     if block is catalog.active and not store.block_files[block.id].envelope.is_plain:
         store.seal_active()  # its block will be written anew
-    index = catalog.index(block)
-    start, record = index.offsets[index.position(seq)], catalog.find(seq)
+    record = catalog.find(seq)
     if record is None:
         _erase_unreadable(store, block)
         return
-    place = (start, len(encode(record, block.seed)))
-    group = RemovalGroup(block.id, block.header.generation, SequenceSet([(seq, seq)]), kind=ERASE, place=place)
+    group = _erase_group(store, block, record)
     store._stage_group(group)
     is_sparse = block.id in store._sparse
     store._sparse.discard(block.id)  # it must stay as it is until this is done
@@ -72,6 +70,39 @@ def erase(store: FileStore, seq: int) -> None:
     erase_live(store, block, group)
     if is_sparse and block.id in store.block_files:
         store._sparse.add(block.id)
+
+
+def erase_soon(store: FileStore, seq: int) -> None:
+    """Remove a message of a block with an envelope; later commits write the block anew, and shred its old file.
+
+    The tombstone is part of the next commit, and so durable before the old file goes. If the block itself goes before
+    that, its file is shredded instead. After a crash in between the message is erased by recovery, or there as before.
+    """
+    catalog = store.catalog
+    block = catalog.block_of(seq)
+    assert block is not None
+    if block is catalog.active:
+        store.seal_active()
+    record = catalog.find(seq)
+    if record is None:
+        _erase_unreadable(store, block)
+        return
+    store._stage_group(_erase_group(store, block, record))
+    slot = catalog.table.find(record.subject)
+    store._leave(block, seq, slot, store._size(record.subject, record.headers, record.payload))
+    store._erasing.add(block.id)
+    store._sparse.add(block.id)
+    if seq == catalog.first_seq:
+        store._advance_first(seq)
+    else:
+        store._after_removal(block)
+
+
+def _erase_group(store: FileStore, block: MsgBlock, record: Record) -> RemovalGroup:
+    """What says that a message is to be erased, and where it lies."""
+    index, seq = store.catalog.index(block), record.seq
+    place = (index.offsets[index.position(seq)], len(encode(record, block.seed)))
+    return RemovalGroup(block.id, block.header.generation, SequenceSet([(seq, seq)]), kind=ERASE, place=place)
 
 
 def erase_live(store: FileStore, block: MsgBlock, group: RemovalGroup) -> None:

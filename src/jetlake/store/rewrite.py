@@ -159,7 +159,7 @@ class Rewrite:
         files.sync_dir(self._directory)
         files.rename(f"{path}.new", path)
         files.sync_dir(self._directory)
-        _shred(files, self._directory, f"{path}.shred")
+        shred_file(files, self._directory, f"{path}.shred")
 
 
 def rewrite_block(
@@ -227,7 +227,7 @@ def finish_shredding(store: FileStore, names: list[str]) -> None:
                 store.files.rename(path, path.removesuffix(".shred"))
                 store.files.sync_dir(store.directory)
             else:
-                _shred(store.files, store.directory, path)
+                shred_file(store.files, store.directory, path)
 
 
 def _up_to(seqs: SequenceSet, last_seq: int) -> SequenceSet:
@@ -248,7 +248,7 @@ def _erased_record(size: int, seq: int, time_ns: int, seed: int) -> bytes:
     return record
 
 
-def _shred(files: Files, directory: str, path: str) -> None:
+def shred_file(files: Files, directory: str, path: str) -> None:
     """Overwrite a file with random bytes, and remove it."""
     with files.open(path, write=True) as file:
         size = file.size()
