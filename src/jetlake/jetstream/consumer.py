@@ -398,7 +398,7 @@ class Consumer:
     def snapshot(self) -> Snapshot:
         """What the file is to say."""
         meta = encode_meta(self.name, self.created_ns, self.config, self.start_seq, self.removals.seqs())
-        return Snapshot(self.ledger.snapshot(), meta)
+        return Snapshot(*self.ledger.snapshot(), meta)
 
     def changed(self) -> None:
         """Something changed that is to be kept."""

@@ -25,7 +25,13 @@ from jetlake.errors import CorruptBlock, JetLakeError
 from jetlake.jetstream.consumer_config import ConsumerConfig, config_json, read_config
 from jetlake.jetstream.errors import ApiError
 from jetlake.jetstream.host import Host
-from jetlake.store.consumer_store import ConsumerState, consumer_file_name, decode_state, encode_state
+from jetlake.store.consumer_store import (
+    ConsumerState,
+    PackedPending,
+    consumer_file_name,
+    decode_state,
+    encode_state,
+)
 from jetlake.store.files import Files, atomic_write, is_temp
 from jetlake.wire.json_text import encode_json, readable
 
@@ -145,7 +151,8 @@ def _decode(path: str, data: bytes) -> Kept:
 class Snapshot(NamedTuple):
     """What a file is to say."""
 
-    build: Callable[[], ConsumerState]
+    state: ConsumerState
+    pending: PackedPending
     meta: bytes
 
 
@@ -159,7 +166,7 @@ class _Write:
         directory = self._path.rpartition("/")[0]
         if self._snapshot is not None:
             self._files.make_dirs(directory)
-            data = encode_state(self._snapshot.build(), self._snapshot.meta)
+            data = encode_state(self._snapshot.state, self._snapshot.meta, self._snapshot.pending)
             atomic_write(self._files, self._path, [data], durable=self._sync)
         elif self._files.exists(self._path):
             self._files.remove(self._path)
