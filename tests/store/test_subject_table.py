@@ -29,7 +29,15 @@ def load_twin(suffix: str) -> SimpleNamespace:
     modules = [
         importlib.import_module(f"jetlake.store._subject_{part}_{suffix}") for part in ("filter", "table", "scan")
     ]
-    names = ("SubjectFilter", "SubjectTable", "find_match", "find_match_back", "count_matches", "count_live")
+    names = (
+        "SubjectFilter",
+        "SubjectTable",
+        "find_match",
+        "find_match_back",
+        "count_matches",
+        "count_live",
+        "list_live",
+    )
     found = {name: getattr(module, name) for name in names for module in modules if hasattr(module, name)}
     return SimpleNamespace(**found)
 
@@ -508,7 +516,10 @@ def count_live(twin: SimpleNamespace, ids: list[int], *, pattern: str = "a.*", *
         "starts": array("Q"), "ends": array("Q"), "memo": bytearray(3),
     } | changed  # fmt: skip
     table = filled(twin, "a.1", "b.1", "a.2")
-    found: int = twin.count_live(table, twin.SubjectFilter([pattern]), array("I", ids), *arguments.values())
+    columns = (table, twin.SubjectFilter([pattern]), array("I", ids), *arguments.values())
+    found: int = twin.count_live(*columns)
+    listed = twin.list_live(*columns)
+    assert listed.typecode == "Q" and len(set(listed)) == found
     return found
 
 
@@ -526,6 +537,14 @@ def test_count_live_leaves_out_what_is_gone(twin: SimpleNamespace) -> None:
     assert count_live(twin, [0] * 8, starts=gone[0], ends=gone[1], first=13, last=14) == 1
     assert count_live(twin, [0] * 8, starts=gone[0], ends=gone[1], pattern="a.2") == 0
     assert count_live(twin, [0] * 8, starts=array("Q", [0]), ends=array("Q", [2**64 - 1])) == 0
+
+
+def test_list_live_lists_what_count_live_counts(twin: SimpleNamespace) -> None:
+    table, ids = filled(twin, "a.1", "b.1", "a.2"), array("I", [0, 2, 0, 1, 2, NO_ID, 1])
+    gone = SequenceSet([(0, 10), (12, 12)]).arrays
+    for seqs, expected in ((None, [11, 14]), (array("I", [0, 1, 3, 4, 9, 10, 11]), [11, 13, 19])):
+        found = twin.list_live(table, twin.SubjectFilter(["a.*"]), ids, 7, seqs, 10, 1, 99, *gone, bytearray(3))
+        assert list(found) == expected
 
 
 def test_count_live_ignores_room_to_grow(twin: SimpleNamespace) -> None:

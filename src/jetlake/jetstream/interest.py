@@ -20,7 +20,8 @@ Which consumers want a subject is remembered, so that an ack costs what its own 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from jetlake.errors import MessageNotFound
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from jetlake.jetstream.stream import Stream
 
 _SUBJECTS_MAX = 4096  # whose consumers are remembered
+_SLICE_COUNT = 1000  # messages that are looked at before others have their turn
 
 
 class Removals:
@@ -103,7 +105,7 @@ class Interest:
     def acked(self, consumer: Consumer, seqs: Sequence[int], *, are_late: bool = False) -> None:
         """A consumer is done with some messages; late ones were not pending any more, or it was reset since."""
         if not self._is_work_queue:
-            self._remove_unwanted(seqs)
+            self._remove_in_slices(iter(seqs))
             return
         # What is pending is a consumer's own, unless its filters were others before and another one has them now.
         if are_late or (consumer.may_hold_others and len(self._stream.consumers) > 1):
@@ -184,12 +186,23 @@ class Interest:
     def _look_through(self, first_seq: int) -> None:
         """Remove messages from a sequence on that no consumer wants."""
         catalog = self._stream.store.catalog
-        seqs = []
-        seq = catalog.next_live(max(first_seq, catalog.first_seq))
-        while seq is not None:
-            seqs.append(seq)
-            seq = catalog.next_live(seq + 1)
-        self._remove_unwanted(seqs)
+        self._remove_in_slices(self._live(max(first_seq, catalog.first_seq), catalog.last_seq))
+
+    def _live(self, first_seq: int, last_seq: int) -> Iterator[int]:
+        """The messages between two sequences, as they are when their turn comes."""
+        seq = self._stream.store.catalog.next_live(first_seq)
+        while seq is not None and seq <= last_seq:
+            yield seq
+            seq = self._stream.store.catalog.next_live(seq + 1)
+
+    def _remove_in_slices(self, seqs: Iterator[int]) -> None:
+        """Remove what no consumer wants of some messages: the first ones now, others after others had their turn."""
+        if self._stream.is_closed:
+            return
+        some = list(islice(seqs, _SLICE_COUNT))
+        self._remove_unwanted(some)
+        if len(some) == _SLICE_COUNT:
+            self._stream.host.call_soon(lambda: self._remove_in_slices(seqs))
 
     def _remove_unwanted(self, seqs: Iterable[int]) -> None:
         if self._stream.problem is not None or self._is_unknown:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from jetlake.jetstream.js_account import JsAccount
 
 UNCOMMITTED_SIZE_MAX = 32 * 1024 * 1024  # received and not committed; publishers are held beyond
+EXPIRED_COUNT_MAX = 500  # messages that leave by themselves before others have their turn
 EXPIRY_STEP_NS = 50_000_000  # messages that are due together leave together
 REOPEN_S = 2
 
@@ -589,10 +590,14 @@ class Stream:
     def _expire(self) -> None:
         self._expiry = None
         if self.problem is None and not self._is_closed:
-            if self.store.expire():
+            expired = self.store.expire(count_max=EXPIRED_COUNT_MAX)
+            if expired:
                 for consumer in list(self.consumers.values()):
                     consumer.purged()
                 self._changed()
+            if expired >= EXPIRED_COUNT_MAX and self._expiry is None:  # there is more, after others had their turn
+                self._expiry_ns = 0
+                self._expiry = self.host.call_at(0, self._expire)
             self._schedule_expiry()
 
     # Leaving

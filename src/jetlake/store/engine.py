@@ -307,10 +307,13 @@ class BlockStore(Retention):
         self._apply_limits()
         self._done()
 
-    def expire(self, now_ns: int | None = None) -> int:
-        """Delete what is too old; how many. Delete markers are stored where they are configured."""
+    def expire(self, now_ns: int | None = None, *, count_max: int | None = None) -> int:
+        """Delete what is too old; how many. Delete markers are stored where they are configured.
+
+        With a `count_max` there may be more to delete if so many, or more, were.
+        """
         self._check_writable()
-        expired = self.expiry.run(self.clock() if now_ns is None else now_ns)
+        expired = self.expiry.run(self.clock() if now_ns is None else now_ns, count_max)
         if expired:
             self._done()
         return expired

@@ -23,6 +23,7 @@ from jetlake.store.time_wheel import TimeWheel
 if TYPE_CHECKING:
     from jetlake.store.retention import Retention
 
+_PLAIN_MULTIPLE = 64  # messages that leave together take less time than those that leave one by one
 _MARKER = re.compile(rb"\r\n(?:Nats-Marker-Reason:|KV-Operation: *PURGE\r\n)")
 
 
@@ -73,15 +74,15 @@ class Expiry:
             due_ns = oldest_ns if due_ns is None else min(due_ns, oldest_ns)
         return due_ns
 
-    def run(self, now_ns: int) -> int:
-        """Remove what has expired; how many."""
+    def run(self, now_ns: int, count_max: int | None = None) -> int:
+        """Remove what has expired, or the first so many; how many."""
         expired = 0
-        for seq in self.wheel.expire(now_ns):
+        for seq in self.wheel.expire(now_ns, count_max):
             if self.store.catalog.is_live(seq):
                 self._remove(seq)
                 expired += 1
-        if self.store.limits.max_age_ns:
-            expired += self._run_age(now_ns - self.store.limits.max_age_ns)
+        if self.store.limits.max_age_ns and (count_max is None or expired < count_max):
+            expired += self._run_age(now_ns - self.store.limits.max_age_ns, count_max)
         return expired
 
     def _oldest_time_ns(self) -> int | None:
@@ -102,13 +103,13 @@ class Expiry:
             seq = catalog.next_live(self.never.next_missing(seq))
         return seq
 
-    def _run_age(self, cutoff_ns: int) -> int:
-        """Remove messages stored at or before a time."""
+    def _run_age(self, cutoff_ns: int, count_max: int | None) -> int:
+        """Remove messages stored at or before a time, or the first so many; of plain ones a multiple."""
         store, expired = self.store, 0
         stop = store.queries.seq_from_time(cutoff_ns + 1)
         if not self.never and not store.limits.subject_delete_marker_ttl_ns:
-            return store._compact(stop) if stop <= store.catalog.last_seq else store._evict()
-        while (seq := self._oldest(self._age_seq)) is not None and seq < stop:
+            return store._expel(stop, None if count_max is None else count_max * _PLAIN_MULTIPLE)
+        while (seq := self._oldest(self._age_seq)) is not None and seq < stop and expired != count_max:
             self._age_seq = seq + 1
             self._remove(seq)
             expired += 1

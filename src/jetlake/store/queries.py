@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 from jetlake.errors import TooManyResults
 from jetlake.store.api import Pending, SimpleState
@@ -27,6 +28,7 @@ from jetlake.store.subject_table import (
     count_live,
     find_match,
     find_match_back,
+    list_live,
 )
 from jetlake.subjects import check_filter
 
@@ -163,14 +165,13 @@ class Queries:
         return table.last(slot)
 
     def matching(self, filter: Filter, start: int, stop: int) -> Iterator[int]:
-        """Every matching live sequence of start..stop-1, ascending."""
+        """Every matching live sequence of start..stop-1, ascending; those of a block are looked for together."""
         for block in self.catalog.blocks_from(start):
             if block.first_seq >= stop:
                 return
-            seq = self._next_in_block(filter, block, start)
-            while seq is not None and seq < stop:
-                yield seq
-                seq = self._next_in_block(filter, block, seq + 1)
+            first, last = max(start, block.first_seq), min(stop - 1, block.last_seq)
+            if block.message_count and first <= last:
+                yield from list_live(*self._live_columns(filter, block, first, last))
 
     def num_pending(self, start: int, filter: Filter, last_per_subject: bool) -> Pending:
         """How many matching messages lie at or after `start`; or how many subjects have their last one there."""
@@ -351,20 +352,14 @@ class Queries:
         is_own = index.table is not self.catalog.table
         if is_whole and is_own and index.table.total == block.message_count:  # nothing was removed since it was sealed
             return index.table.match_total(filter.subjects)
+        return count_live(*self._live_columns(filter, block, first, last))
+
+    def _live_columns(self, filter: Filter, block: MsgBlock, first: int, last: int) -> tuple[Any, ...]:
+        """What the kernels need to look for live messages of a block between two sequences."""
+        index = self.catalog.index(block)
         memo, (starts, ends) = self.memo(filter, index), block.gone.arrays
-        return count_live(
-            index.table,
-            filter.subjects,
-            index.ids,
-            index.count,
-            index.seqs,
-            index.base_seq,
-            first,
-            last,
-            starts,
-            ends,
-            memo,
-        )
+        columns = (index.ids, index.count, index.seqs, index.base_seq)
+        return index.table, filter.subjects, *columns, first, last, starts, ends, memo
 
 
 def _time_before_ns(block: MsgBlock) -> int:

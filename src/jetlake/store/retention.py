@@ -36,6 +36,7 @@ from jetlake.store.trim import message_size
 _UNBOUNDED = 2**63 - 1
 # How many bytes of records are looked at in one step when messages leave at the front.
 _EVICT_STEP_SIZE = 1024 * 1024
+_RUNS_MAX = 16  # of messages between deleted ones: a block with more of them is not looked through run by run
 
 
 class Retention(ABC):
@@ -123,6 +124,10 @@ class Retention(ABC):
         while count > 0 and size > 0 and catalog.table.total:
             block = catalog.block_of(catalog.first_seq)
             assert block is not None
+            if size == _UNBOUNDED and block.gone.range_count > _RUNS_MAX:
+                done = self._evict_scattered(block, count)
+                count, evicted = count - done, evicted + done
+                continue
             index = catalog.index(block)
             start = index.position(catalog.first_seq)
             run_last = next(block.live_runs(catalog.first_seq, block.last_seq))[1]
@@ -140,6 +145,16 @@ class Retention(ABC):
             self._gone_from_front(block, index.seq(start), index.seq(start + done - 1), done_size)
             count, size, evicted = count - done, size - done_size, evicted + done
         return evicted
+
+    def _evict_scattered(self, block: MsgBlock, count: int) -> int:
+        """Remove up to so many messages of the first block, which has deleted ones between them; how many."""
+        seqs = array("Q")
+        for first, last in block.live_runs(self.catalog.first_seq, block.last_seq):
+            seqs.extend(range(first, min(last + 1, first + count - len(seqs))))
+            if len(seqs) == count:
+                break
+        remove_all(self, seqs, are_oldest=True)
+        return len(seqs)
 
     def _gone_from_front(self, block: MsgBlock, first: int, last: int, size: int) -> None:
         """Messages first..last, the oldest of the stream, have left the table."""
@@ -322,6 +337,12 @@ class Retention(ABC):
             return self._purge_all(max(seq, catalog.last_seq + 1))
         count = catalog.table.total - self.queries.num_pending(seq, self.queries.filter(">"), False).msgs
         return self._evict(count=count) if count > 0 else 0
+
+    def _expel(self, stop: int, count_max: int | None) -> int:
+        """Remove everything below a sequence, or the first so many messages; how many. The stream goes on as it is."""
+        left = self.queries.num_pending(stop, self.queries.filter(">"), False).msgs
+        count = self.catalog.table.total - left
+        return self._evict(count=count if count_max is None else min(count, count_max)) if count else 0
 
     def _purge_all(self, next_seq: int) -> int:
         """Remove everything; the next message gets `next_seq`."""
