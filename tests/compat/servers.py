@@ -139,8 +139,7 @@ class Server:
         Processor time hardly depends on what else the machine does. The time that the loop was held does: threads
         that commit may have to wait for a core while they hold the interpreter. So its bound is wider.
         """
-        found = [(_STALL.search(line), line) for line in self.log().splitlines()]
-        return [line for times, line in found if times and (float(times[1]) > held_ms or float(times[2]) > cpu_ms)]
+        return stall_lines(self.log(), cpu_ms, held_ms)
 
     def get(self, path: str) -> Any:
         """A JSON answer of the monitoring port."""
@@ -159,6 +158,12 @@ class Server:
             assert self.process.poll() is None, f"{self.kind} did not start:\n{self.log()[-2000:]}"
             time.sleep(0.005)
         raise AssertionError(f"{self.kind} wrote no ports file in {START_S_MAX} s:\n{self.log()[-2000:]}")
+
+
+def stall_lines(log: str, cpu_ms: float = 20.0, held_ms: float = 100.0) -> list[str]:
+    """The lines of a log that tell of such stalls."""
+    found = [(_STALL.search(line), line) for line in log.splitlines()]
+    return [line for times, line in found if times and (float(times[1]) > held_ms or float(times[2]) > cpu_ms)]
 
 
 def _port(urls: list[str]) -> int:

@@ -496,3 +496,13 @@ def test_utilisation_tells_what_live_messages_account_for(store: Store) -> None:
     store.remove(3)
     assert store.utilisation()[0] >= total
     assert store.utilisation()[1] < live
+
+
+def test_what_expired_may_leave_a_few_at_a_time(make: Make) -> None:
+    store = make(StreamLimits(max_age_ns=10))
+    for number in range(5):
+        store.append("a", b"", ttl_ns=number + 1)
+    store.append("b", b"", ttl_ns=NEVER_NS)
+    now_ns = store.clock() + 5
+    assert [store.expire(now_ns, count_max=2) for _ in range(4)] == [2, 2, 1, 0]
+    assert store.state().msgs == 1
