@@ -373,15 +373,15 @@ class Account:
         self._shared_prefixes.clear()
         self._routes = [Route(None, Match((), ()))] * FIRST_ROUTE
         self._numbers = {(0,): NOBODY}
+        if self.sublist.count + self._captures.count > PATTERNS_MAX:
+            self._table.clear([], None)
+            return
         captures = []
         for entries in self._capture_entries.values():
             if entries:
                 route = Route(entries[0].capture, Match((), ()))
                 captures.append(([entry.subject for entry in entries], self._number(route)))
-        others = None
-        if self.sublist.count <= PATTERNS_MAX:
-            others = list({sub.subject for sub in self.sublist})
-        self._table.clear(captures, others)
+        self._table.clear(captures, list({sub.subject for sub in self.sublist}))
 
     def _route(self, subject: bytes) -> Route:
         prefix = self._table.prefix_of(subject)
