@@ -125,6 +125,9 @@ def read_directory(files: Files, directory: str) -> Directory:
         except (OSError, CorruptBlock) as error:
             unreadable.append(Unreadable(path, name[1], int(name[2], 16), error))
             continue
+        if file_name != _file_name(kept.name, kept.created_ns):  # somebody's copy
+            unknown.append(path)
+            continue
         older = found.get(kept.name)
         if older is None or older.created_ns < kept.created_ns:
             found[kept.name], kept = kept, older  # type: ignore[assignment]  # the older one, if there is one
@@ -136,6 +139,10 @@ def read_directory(files: Files, directory: str) -> Directory:
 def file_base(name: str) -> str:
     """What the names of all files begin with that a consumer of this name ever has."""
     return consumer_file_name(name)
+
+
+def _file_name(name: str, created_ns: int) -> str:
+    return f"{file_base(name)}.{created_ns:x}"
 
 
 def _decode(path: str, data: bytes) -> Kept:
@@ -190,7 +197,7 @@ class Keeper:
         snapshot: Callable[[], Snapshot],
     ) -> None:
         self._host, self._files, self._snapshot, self._name = host, files, snapshot, name
-        self.path = f"{directory}/{file_base(name)}.{created_ns:x}"
+        self.path = f"{directory}/{_file_name(name, created_ns)}"
         self._sync = host.options.jetstream.sync_always
         self.is_dirty = self.is_in_line = self._is_deleted = False
         self._is_running = False

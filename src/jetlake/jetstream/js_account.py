@@ -17,7 +17,7 @@ from jetlake.broker.account import Account
 from jetlake.broker.broker import API_LEVEL
 from jetlake.broker.subscription import Subscription
 from jetlake.config.options import AccountJetStream
-from jetlake.errors import JetLakeError
+from jetlake.errors import JetLakeError, StoreError
 from jetlake.jetstream import advisories, errors
 from jetlake.jetstream.api.stream_info import consumer_count
 from jetlake.jetstream.consumer_keeper import Keeper
@@ -30,6 +30,7 @@ from jetlake.jetstream.stream_meta import (
     MSGS_NAME,
     StreamMeta,
     account_directory,
+    is_vacant,
     stream_directory,
     tomb_directory,
     write_meta,
@@ -179,14 +180,19 @@ class JsAccount:
 
     def _make(self, config: StreamConfig) -> Stream:
         created_ns, directory = self.host.clock(), stream_directory(self.directory, config.name)
+        is_made = False  # whether what is in the directory is the new stream's
         try:
             if config.storage is Storage.FILE:
+                if not is_vacant(self.files, directory):
+                    raise StoreError(f"{directory} holds files that are no stream's")
+                is_made = True
                 self.files.make_dirs(directory)
                 write_meta(self.files, directory, StreamMeta(created_ns=created_ns, config=config))
             stream = self.open_stream(config, created_ns)
         except (OSError, JetLakeError) as error:
             self.host.log("error", f"stream not created name={config.name} account={self.account.name} {error=!s}")
-            self._forget(directory)
+            if is_made:
+                self._forget(directory)
             raise errors.STREAM_CREATE("error creating store for stream") from error
         advisories.stream_action(self.account, self.host, config.name, "create")
         return stream

@@ -25,12 +25,23 @@ from jetlake.jetstream.host import Host
 from jetlake.jetstream.js_account import JsAccount
 from jetlake.jetstream.stream import Stream
 from jetlake.jetstream.stream_config import Storage, key_sources, required_level
-from jetlake.jetstream.stream_meta import LOCK_NAME, META_NAME, MSGS_NAME, is_tomb, name_of, read_meta, stream_directory
+from jetlake.jetstream.stream_meta import (
+    LOCK_NAME,
+    META_NAME,
+    MSGS_NAME,
+    is_tomb,
+    is_vacant,
+    name_of,
+    read_meta,
+    stream_directory,
+    unfinished_files,
+)
 from jetlake.store import FileStore
 from jetlake.store.files import OS_FILES, Files, Lock
 
 _PROGRESS_NS = 2 * SECOND_NS
 _DAMAGE_LINES_MAX = 10
+_UNKNOWN_NAMES_MAX = 10
 
 
 class JetStream:
@@ -152,18 +163,20 @@ class _Recovery:
             return
         names = self._files.list(self._directory)
         told_ns = self._host.clock()
-        for done, file_name in enumerate(names):
+        own = [name for name in names if self._is_own(name)]
+        self._report_unknown([name for name in names if name not in set(own)])
+        for done, file_name in enumerate(own):
             self._recover(file_name)
             if self._host.clock() - told_ns > _PROGRESS_NS:
                 told_ns = self._host.clock()
-                self._log("info", f"recovering streams done={done + 1} of={len(names)}")
-        if names:
+                self._log("info", f"recovering streams done={done + 1} of={len(own)}")
+        if own:
             self._log("info", f"streams recovered count={len(self._account.streams)}")
 
     def _recover(self, file_name: str) -> None:
         directory = f"{self._directory}/{file_name}"
         try:
-            if is_tomb(file_name) or self._is_unfinished(directory):
+            if is_tomb(file_name):
                 self._files.remove_tree(directory)
             else:
                 self._open(directory)
@@ -172,10 +185,29 @@ class _Recovery:
             self._account.offline[name] = errors.reason(error)
             self._log("error", f"stream offline name={name} error={error}")
 
-    def _is_unfinished(self, directory: str) -> bool:
-        """A creation that was cut short: meta.json comes before the first message."""
-        has_meta = self._files.exists(f"{directory}/{META_NAME}")
-        return not has_meta and not self._files.exists(f"{directory}/{MSGS_NAME}")
+    def _is_own(self, file_name: str) -> bool:
+        """Whether a directory is, or was, a stream's: meta.json comes before the first message."""
+        directory = f"{self._directory}/{file_name}"
+        try:
+            signs = [self._files.exists(f"{directory}/{name}") for name in (META_NAME, MSGS_NAME)]
+        except OSError:  # the attempt to open it will tell
+            return True
+        return is_tomb(file_name) or any(signs)
+
+    def _report_unknown(self, file_names: list[str]) -> None:
+        """Leave alone what is no stream, whatever it is."""
+        unknown = [name for name in file_names if not self._is_cut_short(name)]
+        if unknown:
+            shown = ", ".join(unknown[:_UNKNOWN_NAMES_MAX])
+            place = f"path={self._directory} count={len(unknown)} names={shown}"
+            self._log("warning", f"left alone, not made by JetLake {place}")
+
+    def _is_cut_short(self, file_name: str) -> bool:
+        """Whether a directory is what an interrupted creation left, which another creation of the stream uses."""
+        try:
+            return is_vacant(self._files, f"{self._directory}/{file_name}")
+        except OSError:  # no directory, or none that can be read
+            return False
 
     def _open(self, directory: str) -> None:
         meta = read_meta(self._files, directory)
@@ -185,6 +217,8 @@ class _Recovery:
         level = int(meta.config.metadata.get("_nats.req.level") or required_level(meta.config))
         if level > API_LEVEL:
             raise StoreError(f"unsupported - required API level: {level}, current API level: {API_LEVEL}")
+        for path in unfinished_files(self._files, directory):
+            self._files.remove(path)
         start_ns = self._host.clock()
         stream = self._account.open_stream(meta.config, meta.created_ns, recover_consumers)
         self._report(stream, (self._host.clock() - start_ns) / SECOND_NS)

@@ -45,8 +45,7 @@ from jetlake.store.check_block import (
 from jetlake.store.checkpoint import Checkpoint, decode_checkpoint
 from jetlake.store.envelope import KeySource
 from jetlake.store.files import OS_FILES, Files, is_temp
-from jetlake.store.format import CHECKPOINT_NAME, TOMBSTONE, parse_block_name, sidecar_name
-from jetlake.store.legacy import MARKER_NAME
+from jetlake.store.format import CHECKPOINT_NAME, MARKER_NAME, TOMBSTONE, parse_block_name, sidecar_name
 from jetlake.store.removal import ERASE, LOST, RemovalGroup, decode_group
 from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.subject_table import SubjectTable

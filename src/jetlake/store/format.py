@@ -77,6 +77,7 @@ some bytes claim to be the size of, which a payload made for that purpose turns 
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import NamedTuple, TypeAlias
 
@@ -189,5 +190,24 @@ def parse_block_name(name: str) -> int | None:
     return None
 
 
+def parse_sidecar_name(name: str) -> int | None:
+    """The id of a block from the file name of its sidecar; None for any other name."""
+    stem, dot, suffix = name.rpartition(".")
+    return parse_block_name(f"{stem}.blk") if dot and suffix == "idx" else None
+
+
+def is_own_name(name: str) -> bool:
+    """Whether a store gives this name to a file that it writes as a whole and puts in place."""
+    if name in (CHECKPOINT_NAME, MARKER_NAME) or parse_sidecar_name(name) is not None:
+        return True
+    block, _, rest = name.partition(".blk")
+    is_block = parse_block_name(f"{block}.blk") is not None
+    return is_block and _BLOCK_REST.fullmatch(rest) is not None
+
+
 CHECKPOINT_NAME = "stream.state"
+# Stands beside an old `messages.jsonl` while its blocks are being written: whatever blocks there are then are not to be
+# kept. See `legacy.py`.
+MARKER_NAME = "messages.migrating"
+_BLOCK_REST = re.compile(r"(\.new|(\.\d+)?\.damaged)?")
 LOCK_NAME = "stream.lock"

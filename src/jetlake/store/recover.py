@@ -20,8 +20,16 @@ from jetlake.store.block_file import BlockFile, Frame, envelope_of, read_header
 from jetlake.store.block_scan import BlockScan, Body, read_body, scan_block, uncount_gone
 from jetlake.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from jetlake.store.commit import remove_block
-from jetlake.store.files import atomic_write, is_temp
-from jetlake.store.format import HEADER_SIZE, block_name, parse_block_name, sidecar_name
+from jetlake.store.files import atomic_write, temp_target
+from jetlake.store.format import (
+    BLOCK_MAGIC,
+    HEADER_SIZE,
+    block_name,
+    is_own_name,
+    parse_block_name,
+    parse_sidecar_name,
+    sidecar_name,
+)
 from jetlake.store.removal import LOST, RemovalGroup, still_said
 from jetlake.store.rewrite import finish_shredding, is_erased, overwrite, rewrite_block
 from jetlake.store.sequence_set import SequenceSet
@@ -126,11 +134,12 @@ def _check_keys(store: FileStore, names: list[str]) -> None:
 
 
 def _tidy(store: FileStore, names: list[str]) -> None:
-    """Remove what a crash left half done."""
+    """Remove what a crash left half done, and nothing that the store did not make."""
     finish_shredding(store, names)
     for name in names:
-        is_orphan = name.endswith(".idx") and not store.files.exists(f"{store.directory}/{name[:-4]}.blk")
-        if is_temp(name) or is_orphan:
+        block_id = parse_sidecar_name(name)
+        is_orphan = block_id is not None and not store.files.exists(f"{store.directory}/{block_name(block_id)}")
+        if is_orphan or is_own_name(temp_target(name)):
             store.files.remove(f"{store.directory}/{name}")
 
 
@@ -169,12 +178,25 @@ def _mend_header(store: FileStore, file: BlockFile) -> None:
 
 def _set_aside(store: FileStore, path: str) -> None:
     """A block without a readable header: of no use, but evidence, unless it never got that far."""
-    if store.files.size(path) > HEADER_SIZE:
-        store.damage.append(f"{path}: both headers are damaged; kept as {path}.damaged")
-        store.files.rename(path, f"{path}.damaged")
+    with store.files.open(path) as file:
+        size, start = file.size(), file.pread(0, len(BLOCK_MAGIC))
+    if size > HEADER_SIZE or not BLOCK_MAGIC.startswith(start.rstrip(b"\0")):
+        kept = _unused_path(store, f"{path}.damaged")
+        store.damage.append(f"{path}: both headers are damaged; kept as {kept}")
+        store.files.rename(path, kept)
     else:
         store.files.remove(path)
     store.files.sync_dir(store.directory)
+
+
+def _unused_path(store: FileStore, path: str) -> str:
+    """The path, or, when something is there already, one with a number before its suffix."""
+    stem, _, suffix = path.rpartition(".")
+    number, found = 0, path
+    while store.files.exists(found):
+        number += 1
+        found = f"{stem}.{number}.{suffix}"
+    return found
 
 
 def _open_sealed(store: FileStore, part: _Part, *, rebuild: bool = False) -> None:

@@ -33,7 +33,7 @@ from jetlake.store.block import MsgBlock
 from jetlake.store.block_file import BlockFile, envelope_of, frame_cuts
 from jetlake.store.block_scan import Body, missing_seqs, read_body, scan_block
 from jetlake.store.files import Files, atomic_write
-from jetlake.store.format import ERASED, HEADER_SIZE, RECORD_SIZE_MIN, TOMBSTONE, sidecar_name
+from jetlake.store.format import ERASED, HEADER_SIZE, RECORD_SIZE_MIN, TOMBSTONE, parse_block_name, sidecar_name
 from jetlake.store.record import BadRecord, Record, decode, encode
 from jetlake.store.removal import ERASE, LOST, REMOVED, RemovalGroup, decode_group, still_said
 from jetlake.store.scan import Scan, copy_live, scan
@@ -213,7 +213,7 @@ def finish_shredding(store: FileStore, names: list[str]) -> None:
     """Finish what `rewrite_block` was doing when it was cut short."""
     for name in names:
         path = f"{store.directory}/{name}"
-        if name.endswith(".blk.new"):
+        if name.endswith(".new") and parse_block_name(name.removesuffix(".new")) is not None:
             target = path.removesuffix(".new")
             if store.files.exists(target):
                 store.files.remove(path)
@@ -222,7 +222,7 @@ def finish_shredding(store: FileStore, names: list[str]) -> None:
             store.files.sync_dir(store.directory)
     for name in names:
         path = f"{store.directory}/{name}"
-        if name.endswith(".blk.shred"):
+        if name.endswith(".shred") and parse_block_name(name.removesuffix(".shred")) is not None:
             if not store.files.exists(path.removesuffix(".shred")):  # the new file is damaged or missing: take it back
                 store.files.rename(path, path.removesuffix(".shred"))
                 store.files.sync_dir(store.directory)
