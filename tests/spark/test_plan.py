@@ -291,3 +291,35 @@ def test_a_change_between_any_two_reads_takes_only_what_it_removes(
             break
     else:
         raise AssertionError("more reads than were tried")
+
+
+# Blocks of other streams
+
+
+def put_foreign_block(stream: Stream, name: str) -> None:
+    other = Stream()
+    for suffix in ("blk", "idx"):
+        stream.files.remove(f"s/{name}.{suffix}")
+        with stream.files.open(f"s/{name}.{suffix}", create=True) as file:
+            file.pwrite(0, other.files.read(f"s/{name}.{suffix}"))
+
+
+@pytest.mark.damages
+def test_a_block_of_another_stream_is_damage_when_a_read_is_planned() -> None:
+    stream = Stream()
+    before = stream.store.catalog.blocks[1]
+    put_foreign_block(stream, "000002")
+    stream.view.refresh()
+    found = plan(stream.view, Selection(), 10_000)
+    assert list(found.damaged.ranges()) == [(before.first_seq, before.last_seq)]
+    assert stream.seqs(found.pieces) == [seq for seq in range(1, 41) if not before.first_seq <= seq <= before.last_seq]
+
+
+@pytest.mark.damages
+def test_a_block_of_another_stream_is_damage_when_it_comes_after_the_plan() -> None:
+    stream = Stream()
+    pieces, before = stream.pieces(), stream.store.catalog.blocks[1]
+    put_foreign_block(stream, "000002")
+    with pytest.raises(MessagesDamaged, match="another block"):
+        stream.seqs(pieces)
+    assert before.first_seq not in stream.seqs(pieces, fail=False)

@@ -48,11 +48,9 @@ def test_an_append_is_on_disk_when_it_returns() -> None:
 def test_a_new_store_syncs_everything_once() -> None:
     files = MemFiles()
     open_store(files)
-    assert [op for op in files.ops if op.startswith(("make", "sync"))] == [
-        "make_dirs s",
-        "sync s/000001.blk",
-        "sync_dir s",
-    ]
+    made, block, names, checkpoint, again = [op for op in files.ops if op.startswith(("make", "sync"))]
+    assert [made, block, names, again] == ["make_dirs s", "sync s/000001.blk", "sync_dir s", "sync_dir s"]
+    assert checkpoint.startswith("sync s/stream.state")
 
 
 def test_a_directory_that_a_crash_left_behind_is_made_durable() -> None:
@@ -60,7 +58,7 @@ def test_a_directory_that_a_crash_left_behind_is_made_durable() -> None:
     files.make_dirs("s")
     open_store(files)
     syncs = [op for op in files.ops if op.startswith("sync")]
-    assert len(syncs) == 3 and syncs[0].startswith("sync_dir") and syncs[0] != "sync_dir s"
+    assert len(syncs) == 5 and syncs[0].startswith("sync_dir") and syncs[0] != "sync_dir s"
 
 
 def test_a_small_sync_finds_its_room_reserved_and_a_block_is_left_without_it() -> None:

@@ -158,7 +158,7 @@ def _header(header: BlockHeader) -> Fields:
     fields = header._asdict()
     fields["compression"] = Compression(header.compression).name.lower()
     fields["cipher"] = Cipher(header.cipher).name.lower()
-    for name in ("store_salt", "block_salt", "key_check"):
+    for name in ("store_salt", "block_salt", "key_check", "stream_id"):
         fields[name] = fields[name].hex()
     return fields
 

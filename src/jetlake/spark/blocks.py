@@ -53,6 +53,8 @@ class Piece(NamedTuple):
     start: int  # plain body offsets between which they lie, in this generation of the block
     end: int
     gone: bytes  # an encoded SequenceSet: which of them are not live
+    seed: int = 0  # the block's hash seed, which every generation of it has, and no other block
+    stream_id: bytes = b""
 
     @property
     def live(self) -> SequenceSet:
@@ -107,6 +109,14 @@ class PieceReader:
         with file:
             if header is None:
                 self._losses.damaged(piece.live, f"{piece.path}: both headers are damaged")
+                return
+            if (
+                header.hash_seed != piece.seed and header.stream_id == piece.stream_id
+            ):  # the stream was cut, and went on
+                self._losses.gone(piece.live)
+                return
+            if header.hash_seed != piece.seed:
+                self._losses.damaged(piece.live, f"{piece.path}: is another block than the one that was planned for")
                 return
             seen = 0
             for rows, batch, count in self._decode(file, header, body, piece):

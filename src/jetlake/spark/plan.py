@@ -169,4 +169,7 @@ def _cut_block(catalog: Catalog, block: MsgBlock, first: int, last: int, size_ma
 
 def _piece(block: MsgBlock, first: int, last: int, start: int, end: int) -> Piece:
     gone = SequenceSet(block.gone.ranges_between(first, last))
-    return Piece(block.path, block.header.generation, block.first_seq, first, last, start, end, gone.encode())
+    header, sizes = block.header, (first, last, start, end)
+    return Piece(
+        block.path, header.generation, block.first_seq, *sizes, gone.encode(), header.hash_seed, header.stream_id
+    )

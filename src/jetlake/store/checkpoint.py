@@ -2,8 +2,9 @@
 
 Recovery does not need it: blocks and sidecars say everything. It is a second witness: the last sequence (a tail that
 vanished cannot be taken for one that was never written), what was deleted (a damaged tombstone does not bring messages
-back), and a truncation that was under way. It is JSON and a line with its hash, so that a person can read it.
-Written when a block is sealed, and with `gone` on a clean stop.
+back), a truncation that was under way, and which blocks are the stream's (`identity.py`). It is JSON and a line with
+its hash, so that a person can read it. Written when the stream is made and when a block is sealed, and with `gone` on a
+clean stop.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from jetlake.store.files import Files, atomic_write
 from jetlake.store.format import CHECKPOINT_NAME, hash64
 from jetlake.store.sequence_set import SequenceSet
 
-VERSION = 1
+VERSION = 2
+_VERSIONS = (1, VERSION)  # the first one had no stream_id
 
 
 class Checkpoint(msgspec.Struct, forbid_unknown_fields=True):
@@ -28,6 +30,8 @@ class Checkpoint(msgspec.Struct, forbid_unknown_fields=True):
     gone: list[tuple[int, int]] | None = None  # between first and last; only of a clean stop
     lost: list[tuple[int, int]] = []
     truncate_seq: int | None = None  # a truncation to this sequence was begun
+    stream_id: str = ""  # in hex
+    unmarked: list[tuple[int, int]] = []  # id and hash seed of the blocks that do not have it in their headers
     version: int = VERSION
 
     @property
@@ -67,6 +71,6 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
         checkpoint = msgspec.json.decode(body, type=Checkpoint)
     except msgspec.DecodeError as error:
         raise ValueError(f"checkpoint: {error}") from error
-    if checkpoint.version != VERSION:
+    if checkpoint.version not in _VERSIONS:
         raise ValueError(f"checkpoint version {checkpoint.version}, expected {VERSION}")
     return checkpoint

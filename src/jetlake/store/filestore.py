@@ -37,7 +37,16 @@ from jetlake.store.envelope import Cipher, block_key, key_check
 from jetlake.store.expiry import Expiry
 from jetlake.store.file_options import FileOptions
 from jetlake.store.files import OS_FILES, Files
-from jetlake.store.format import CHECKPOINT_NAME, FLOOR, LOCK_NAME, SALT_SIZE, TOMBSTONE, BlockHeader, block_name
+from jetlake.store.format import (
+    CHECKPOINT_NAME,
+    FLOOR,
+    LOCK_NAME,
+    NO_STREAM,
+    SALT_SIZE,
+    TOMBSTONE,
+    BlockHeader,
+    block_name,
+)
 from jetlake.store.legacy import migrate
 from jetlake.store.queries import Queries
 from jetlake.store.record import Record, encode
@@ -79,6 +88,9 @@ class FileStore(BlockStore):
         self.block_files: dict[int, BlockFile] = {}
         self.frozen: BaseException | None = None
         self.store_salt = secrets.token_bytes(SALT_SIZE)
+        self.stream_id = NO_STREAM
+        self.unmarked: dict[int, int] = {}  # of blocks without the id, the hash seeds: see `identity.py`
+        self.is_new_identity = False  # whether the checkpoint has yet to be told
         self._committing = False
         self._synced_at_ns = clock()
         self._open_files_lock = threading.Lock()
@@ -205,11 +217,11 @@ class FileStore(BlockStore):
         commit.has_new_names = bool(self._new) or self._has_new_names
         if sync:
             commit.unsynced = list(self._unsynced.values())
-        if self._sealed:
+        if self._sealed or self.is_new_identity:
             commit.checkpoint = self._checkpoint()
         commit.dropped, self._gone_files = self._gone_files, []
         commit.rewrite = rewrite
-        if not (commit.writes or commit.unsynced or commit.dropped or rewrite):
+        if not (commit.writes or commit.unsynced or commit.dropped or commit.checkpoint or rewrite):
             self.durable_seq = catalog.last_seq
             return None
         self._committing = True
@@ -235,6 +247,8 @@ class FileStore(BlockStore):
                     self._sparse.add(block.id)
             block.trim_chunks(0 if block.sealed else CACHED_CHUNKS_MAX)
         self._has_new_names = commit.has_new_names and not commit.sync
+        if commit.checkpoint is not None:
+            self.is_new_identity = False
         if commit.sync:
             for file in commit.unsynced:
                 self._unsynced.pop(file.header.block_id, None)
@@ -319,6 +333,8 @@ class FileStore(BlockStore):
             msgs=catalog.table.total,
             bytes=catalog.size,
             lost=list(catalog.lost.ranges()),
+            stream_id=self.stream_id.hex(),
+            unmarked=list(self.unmarked.items()),
         )
 
     # Blocks
@@ -346,6 +362,7 @@ class FileStore(BlockStore):
             floor_seq,
             self.catalog.last_time_ns,
             seed,
+            stream_id=self.stream_id,
         )
         if options.cipher is Cipher.NONE:
             return header

@@ -15,7 +15,7 @@ Block = header, header again (a damaged byte then costs neither the seed nor the
     Header, 128 bytes
     offset  size  field
          0     8  magic          "JLBLOCK1"
-         8     2  version        1
+         8     2  version        2; 1 when stream_id is zero
         10     1  compression    0 none, 1 snappy, 2 zstd
         11     1  cipher         0 none, 1 ChaCha20-Poly1305, 2 AES-256-GCM
         12     4  block_id
@@ -28,7 +28,8 @@ Block = header, header again (a damaged byte then costs neither the seed nor the
         56    16  store_salt     turns a passphrase into the store's key
         72    16  block_salt     turns the store's key into the block's key
         88     8  key_check      tells a wrong key
-        96    24  zero
+        96    16  stream_id      random, the same in all blocks of a stream; zero: from before there were ids
+       112     8  zero
        120     8  hash           (the only one with seed 0: the seed is in it)
 
 A body without compression and cipher is a row of records; in the active block zeros may follow it, room that the next
@@ -103,8 +104,9 @@ BODY_SIZE_MAX = 2**32 - 1
 BLOCK_SEQ_SPAN_MAX = 2**32 - 1
 
 BLOCK_MAGIC = b"JLBLOCK1"
-VERSION = 1
-_HEADER = struct.Struct("<8sHBBII4xQQqQ16s16s8s24xQ")
+VERSION = 2
+_VERSION_UNMARKED = 1
+_HEADER = struct.Struct("<8sHBBII4xQQqQ16s16s8s16s8xQ")
 HEADER_COPY_SIZE = 128
 HEADER_SIZE = 2 * HEADER_COPY_SIZE
 
@@ -122,6 +124,7 @@ NO_ID = 0xFFFF_FFFF
 _MASK = 2**64 - 1
 _MIX_1, _MIX_2 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F  # odd, with bits all over
 SALT_SIZE = 16
+NO_STREAM = bytes(16)
 
 
 def hash64(data: Buffer, seed: int) -> int:
@@ -151,10 +154,15 @@ class BlockHeader(NamedTuple):
     store_salt: bytes = bytes(16)
     block_salt: bytes = bytes(16)
     key_check: bytes = bytes(8)
+    stream_id: bytes = NO_STREAM
+
+    @property
+    def version(self) -> int:
+        return _VERSION_UNMARKED if self.stream_id == NO_STREAM else VERSION
 
     def encode(self) -> bytes:
         """Both copies."""
-        head = _HEADER.pack(BLOCK_MAGIC, VERSION, *self, 0)[:-8]
+        head = _HEADER.pack(BLOCK_MAGIC, self.version, *self, 0)[:-8]
         return (head + hash64(head, 0).to_bytes(8, "little")) * 2
 
 
@@ -166,7 +174,7 @@ def decode_header(data: bytes) -> BlockHeader | None:
             break
         fields = _HEADER.unpack(copy)
         if fields[0] == BLOCK_MAGIC and fields[-1] == hash64(copy[:-8], 0):
-            if fields[1] != VERSION:
+            if fields[1] not in (_VERSION_UNMARKED, VERSION):
                 raise ValueError(f"block version {fields[1]} is newer than {VERSION}")
             return BlockHeader(*fields[2:-1])
     return None
@@ -198,16 +206,15 @@ def parse_sidecar_name(name: str) -> int | None:
 
 def is_own_name(name: str) -> bool:
     """Whether a store gives this name to a file that it writes as a whole and puts in place."""
-    if name in (CHECKPOINT_NAME, MARKER_NAME) or parse_sidecar_name(name) is not None:
-        return True
-    block, _, rest = name.partition(".blk")
-    is_block = parse_block_name(f"{block}.blk") is not None
-    return is_block and _BLOCK_REST.fullmatch(rest) is not None
+    match = _BLOCK_OR_SIDECAR.match(name)
+    if match is None or block_name(int(match[1])) != f"{match[1]}.blk":
+        return name in (CHECKPOINT_NAME, MARKER_NAME)
+    return True
 
 
 CHECKPOINT_NAME = "stream.state"
 # Stands beside an old `messages.jsonl` while its blocks are being written: whatever blocks there are then are not to be
 # kept. See `legacy.py`.
 MARKER_NAME = "messages.migrating"
-_BLOCK_REST = re.compile(r"(\.new|(\.\d+)?\.damaged)?")
+_BLOCK_OR_SIDECAR = re.compile(r"([0-9]+)(?:\.blk|\.idx|\.blk\.new|(?:\.blk|\.idx)(?:\.[0-9]+)?\.damaged)\Z")
 LOCK_NAME = "stream.lock"

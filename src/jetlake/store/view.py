@@ -27,7 +27,7 @@ For the last one, the files are read in this order, whatever the server does bet
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -40,7 +40,8 @@ from jetlake.store.check_block import SIZES, ReadOnlyBlockFile
 from jetlake.store.checkpoint import Checkpoint, read_checkpoint
 from jetlake.store.envelope import KeySource
 from jetlake.store.files import OS_FILES, File, Files
-from jetlake.store.format import HEADER_SIZE, BlockHeader, decode_header, parse_block_name, sidecar_name
+from jetlake.store.format import HEADER_SIZE, NO_STREAM, BlockHeader, decode_header, parse_block_name, sidecar_name
+from jetlake.store.identity import Identity, identify
 from jetlake.store.removal import LOST, RemovalGroup
 from jetlake.store.scan import scan
 from jetlake.store.sequence_set import SequenceSet
@@ -93,6 +94,8 @@ class StreamView:
         self.directory, self.files, self.keys = directory.rstrip("/"), files, keys
         self.catalog = Catalog()
         self.damage: list[str] = []  # what was found unreadable, in words
+        self.foreign: list[str] = []  # the blocks that belong to other streams
+        self._identity = Identity(NO_STREAM, None)
         self._sync = sync
         self._parts: dict[int, _Part] = {}
 
@@ -103,6 +106,7 @@ class StreamView:
             checkpoint = read_checkpoint(self.files, self.directory)
             paths = self._block_paths()
             try:
+                self._identity, self.foreign = identify(checkpoint, self._headers(paths)), []
                 parts = self._read(paths)
                 _check_nothing_undone(checkpoint, read_checkpoint(self.files, self.directory))
                 catalog = _put_together(parts, checkpoint)
@@ -116,7 +120,9 @@ class StreamView:
             self.catalog.load_index = self._load_index
             for block in self.catalog.blocks:
                 block.read_body = self._body_reader(block)
-            self.damage = [text for part in parts for text in part.damage]
+            self.foreign = sorted(set(self.foreign))
+            self.damage = [f"{path}: is a block of another stream" for path in self.foreign]
+            self.damage += [text for part in parts for text in part.damage]
             self._parts = {part.block.id: part for part in parts}
             return self.catalog
         raise StoreError(f"{self.directory}: changes faster than it can be read")
@@ -130,6 +136,13 @@ class StreamView:
         table = SubjectTable()
         part.sidecar.merge_into(table)
         return table
+
+    def _headers(self, paths: dict[int, str]) -> Iterator[BlockHeader]:
+        for path in paths.values():
+            with self.files.open(path) as file:
+                header = header_of(file)
+            if header is not None:
+                yield header
 
     def _read(self, paths: dict[int, str]) -> list[_Part]:
         """Every block, oldest first: the sealed ones read newest first, then the end."""
@@ -154,7 +167,7 @@ class StreamView:
         return _block_paths(self.directory, self.files.list(self.directory))
 
     def _part(self, block_id: int, path: str, *, is_end: bool) -> _Part | None:
-        """What is known of a block, read anew as far as it may have changed; None when it has no header.
+        """What is known of a block, read anew as far as it may have changed; None when it is none of the stream's.
 
         At the end of the stream blocks are scanned: only their records tell of erasures, and the last may have grown.
         """
@@ -165,6 +178,9 @@ class StreamView:
         with self.files.open(path) as file:
             header = header_of(file)
             if header is None or header.block_id != block_id:
+                return None
+            if not self._identity.owns(header):
+                self.foreign.append(path)
                 return None
             part = None if is_end else self._part_of_sidecar(file, header, path)
             if part is not None:
