@@ -88,7 +88,8 @@ def read_body(file: BlockFile, scratch: bytearray | None = None) -> Body:
         plain[frame.plain_offset : frame.plain_offset + frame.plain_size] = piece
         frames.append(frame._replace(file_offset=HEADER_SIZE + offset))
         offset = sound_end = frame.file_end
-        last_seq = max(last_seq, _seqs_of_frame_tail(data[:sound_end], file.header.hash_seed)[0])
+        tail = data[sound_end - FRAME_TAIL_SIZE : sound_end]
+        last_seq = max(last_seq, _seqs_of_frame_tail(tail, file.header.hash_seed)[0])
     return Body(bytes(plain), frames, file_size, HEADER_SIZE + sound_end, data[sound_end:], damage, last_seq)
 
 

@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from jetlake.errors import CorruptBlock
 from jetlake.store.block import MsgBlock
 from jetlake.store.block_file import BlockFile
 from jetlake.store.block_scan import BlockScan, Body, read_body, scan_block
@@ -43,6 +44,7 @@ from jetlake.store.check_block import (
     sidecar_differences,
     unsound_bytes,
 )
+from jetlake.store.checkpoint import KIND as CHECKPOINT_KIND
 from jetlake.store.checkpoint import Checkpoint, decode_checkpoint
 from jetlake.store.envelope import KeySource
 from jetlake.store.files import OS_FILES, Files, is_temp
@@ -58,6 +60,7 @@ from jetlake.store.format import (
 )
 from jetlake.store.identity import Identity, identify
 from jetlake.store.removal import ERASE, LOST, RemovalGroup, decode_group
+from jetlake.store.sealed_file import Sealer
 from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.subject_table import SubjectTable
 
@@ -212,7 +215,11 @@ class _Check:
             return None
         path = f"{self.directory}/{CHECKPOINT_NAME}"
         try:
-            checkpoint = decode_checkpoint(self.files.read(path))
+            data = Sealer(keys=self.keys).open(self.files.read(path), CHECKPOINT_KIND, path)
+            checkpoint = decode_checkpoint(data)
+        except CorruptBlock as error:
+            self._problem(path, error.offset, "checkpoint", error.problem, "note")
+            return None
         except ValueError as error:
             self._problem(path, None, "checkpoint", str(error), "note")
             return None

@@ -3,18 +3,22 @@
 Recovery does not need it: blocks and sidecars say everything. It is a second witness: the last sequence (a tail that
 vanished cannot be taken for one that was never written), what was deleted (a damaged tombstone does not bring messages
 back), a truncation that was under way, and which blocks are the stream's (`identity.py`). It is JSON and a line with
-its hash, so that a person can read it. Written when the stream is made and when a block is sealed, and with `gone` on a
-clean stop.
+its hash, so that a person can read it; in an encrypted store that is sealed (`sealed_file.py`). Written when the stream
+is made and when a block is sealed, and with `gone` on a clean stop.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from jetlake.errors import CorruptBlock
 from jetlake.store.files import Files, atomic_write
 from jetlake.store.format import CHECKPOINT_NAME, hash64
+from jetlake.store.sealed_file import Sealer
 from jetlake.store.sequence_set import SequenceSet
 
+KIND = b"checkpoint"
+_PLAIN = Sealer()
 VERSION = 2
 _VERSIONS = (1, VERSION)  # the first one had no stream_id
 
@@ -43,9 +47,12 @@ class Checkpoint(msgspec.Struct, forbid_unknown_fields=True):
         return SequenceSet(self.lost)
 
 
-def write_checkpoint(files: Files, directory: str, checkpoint: Checkpoint, *, durable: bool = True) -> None:
+def write_checkpoint(
+    files: Files, directory: str, checkpoint: Checkpoint, sealer: Sealer = _PLAIN, *, durable: bool = True
+) -> None:
     """Replace the checkpoint."""
-    atomic_write(files, f"{directory}/{CHECKPOINT_NAME}", [encode_checkpoint(checkpoint)], durable=durable)
+    data = sealer.seal(encode_checkpoint(checkpoint), KIND)
+    atomic_write(files, f"{directory}/{CHECKPOINT_NAME}", [data], durable=durable)
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
@@ -54,11 +61,12 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     return body + b"%016x\n" % hash64(body, 0)
 
 
-def read_checkpoint(files: Files, directory: str) -> Checkpoint | None:
-    """The checkpoint; None when there is none, or a damaged one: ValueError tells that apart in `decode_checkpoint`."""
+def read_checkpoint(files: Files, directory: str, sealer: Sealer = _PLAIN) -> Checkpoint | None:
+    """The checkpoint; None when there is none, or a damaged one. Raises WrongKey."""
     try:
-        return decode_checkpoint(files.read(f"{directory}/{CHECKPOINT_NAME}"))
-    except (FileNotFoundError, ValueError):
+        path = f"{directory}/{CHECKPOINT_NAME}"
+        return decode_checkpoint(sealer.open(files.read(path), KIND, path))
+    except (FileNotFoundError, CorruptBlock, ValueError):
         return None
 
 

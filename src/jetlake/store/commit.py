@@ -22,6 +22,7 @@ from jetlake.store.checkpoint import Checkpoint, write_checkpoint
 from jetlake.store.files import Files, atomic_write
 from jetlake.store.format import block_name, sidecar_name
 from jetlake.store.rewrite import Rewrite, shred_file
+from jetlake.store.sealed_file import Sealer
 from jetlake.store.sidecar import Seal, encode_sidecar
 
 SMALL_SIZE_MAX = 4096  # what is not worth a thread, nor an object that says what there is to do
@@ -49,6 +50,7 @@ class Commit:
 
     files: Files
     directory: str
+    sealer: Sealer
     sync: bool
     last_seq: int
     writes: list[BlockWrite] = field(default_factory=list)
@@ -74,7 +76,7 @@ class Commit:
                 data = encode_sidecar(write.sealed, write.index, write.file)
                 atomic_write(self.files, f"{self.directory}/{sidecar_name(write.block.id)}", [data], durable=self.sync)
         if self.checkpoint is not None:
-            write_checkpoint(self.files, self.directory, self.checkpoint, durable=self.sync)
+            write_checkpoint(self.files, self.directory, self.checkpoint, self.sealer, durable=self.sync)
         for file in self.dropped:
             remove_block(self.files, self.directory, file)
         if self.rewrite is not None:

@@ -27,13 +27,13 @@ from jetlake.errors import CorruptBlock, StoreFrozen
 from jetlake.store import maintenance
 from jetlake.store.api import StreamLimits
 from jetlake.store.block import CACHED_CHUNKS_MAX, BlockIndex, MsgBlock
-from jetlake.store.block_file import BlockFile, envelope_of, frame_cuts
+from jetlake.store.block_file import BlockFile, envelope_of, frame_cuts, is_under, key_of
 from jetlake.store.catalog import Catalog
 from jetlake.store.checkpoint import Checkpoint, write_checkpoint
 from jetlake.store.commit import SMALL_SIZE_MAX, BlockWrite, Commit, remove_block
 from jetlake.store.compaction import dead_part
 from jetlake.store.engine import BlockStore
-from jetlake.store.envelope import Cipher, block_key, key_check
+from jetlake.store.envelope import Cipher, key_check
 from jetlake.store.expiry import Expiry
 from jetlake.store.file_options import FileOptions
 from jetlake.store.files import OS_FILES, Files
@@ -53,6 +53,7 @@ from jetlake.store.record import Record, encode
 from jetlake.store.recover import load_index, outward_groups, rebuild_sidecar, recover
 from jetlake.store.removal import ERASE, LOST, REMOVED, RemovalGroup, decode_group
 from jetlake.store.rewrite import Rewrite
+from jetlake.store.sealed_file import Sealer
 from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.sidecar import Seal, seal
 
@@ -87,7 +88,7 @@ class FileStore(BlockStore):
         self.options, self.files = options, files
         self.block_files: dict[int, BlockFile] = {}
         self.frozen: BaseException | None = None
-        self.store_salt = secrets.token_bytes(SALT_SIZE)
+        self.store_salt = options.salt or secrets.token_bytes(SALT_SIZE)
         self.stream_id = NO_STREAM
         self.unmarked: dict[int, int] = {}  # of blocks without the id, the hash seeds: see `identity.py`
         self.is_new_identity = False  # whether the checkpoint has yet to be told
@@ -104,6 +105,8 @@ class FileStore(BlockStore):
             migrate(self)
             self._apply_limits()
             self.commit()
+            if options.convert:
+                maintenance.convert(self)
         except BaseException:
             self.release()
             raise
@@ -209,7 +212,7 @@ class FileStore(BlockStore):
         if (self._gone_files or rewrite is not None) and self.options.sync != "never":
             sync = True  # what says that messages are gone must be durable before they go
         catalog = self.catalog
-        commit = Commit(self.files, self.directory, sync, catalog.last_seq)
+        commit = Commit(self.files, self.directory, self.sealer, sync, catalog.last_seq)
         for block in reversed(catalog.blocks):
             if not (block.pending_size or block.id in self._new or block.id in self._sealed):
                 break  # the ones before it have nothing to write either
@@ -342,7 +345,9 @@ class FileStore(BlockStore):
     def add_block(self, block_id: int) -> None:
         """Start a new block at the next sequence; its file is made by the next commit."""
         catalog = self.catalog
-        header = self.new_header(block_id, 0, catalog.last_seq + 1, catalog.floor_seq, secrets.randbits(64))
+        header = self.new_header(
+            block_id, 0, catalog.last_seq + 1, catalog.floor_seq, catalog.last_time_ns, secrets.randbits(64)
+        )
         block = MsgBlock(header, f"{self.directory}/{block_name(block_id)}")
         block.index = BlockIndex(catalog.table)
         self.attach(block)
@@ -350,7 +355,9 @@ class FileStore(BlockStore):
         self.logged_floor_seq = max(self.logged_floor_seq, catalog.floor_seq)
         catalog.blocks.append(block)
 
-    def new_header(self, block_id: int, generation: int, first_seq: int, floor_seq: int, seed: int) -> BlockHeader:
+    def new_header(
+        self, block_id: int, generation: int, first_seq: int, floor_seq: int, last_time_ns: int, seed: int
+    ) -> BlockHeader:
         """A header for new bytes, with a key of its own."""
         options = self.options
         header = BlockHeader(
@@ -360,15 +367,14 @@ class FileStore(BlockStore):
             generation,
             first_seq,
             floor_seq,
-            self.catalog.last_time_ns,
+            last_time_ns,
             seed,
             stream_id=self.stream_id,
         )
         if options.cipher is Cipher.NONE:
             return header
-        salt = secrets.token_bytes(SALT_SIZE)
-        key = block_key(options.keys[0].master(self.store_salt), salt)
-        return header._replace(store_salt=self.store_salt, block_salt=salt, key_check=key_check(key))
+        header = header._replace(store_salt=self.store_salt, block_salt=secrets.token_bytes(SALT_SIZE))
+        return header._replace(key_check=key_check(key_of(header, options.keys[0])))
 
     def attach(self, block: MsgBlock) -> BlockFile:
         """Connect a block with its file."""
@@ -558,8 +564,29 @@ class FileStore(BlockStore):
         self._check_writable()
         return maintenance.compact_files(self, dead_part_max)
 
+    @property
+    def sealer(self) -> Sealer:
+        """How files other than blocks are written."""
+        options = self.options
+        return Sealer(options.cipher, options.keys, self.store_salt, accepts_plain=not options.requires_cipher)
+
+    def is_under_key(self, block: MsgBlock) -> bool:
+        """Whether a block is encrypted as the options say."""
+        return is_under(block.header, self.options.cipher, self.options.keys)
+
+    def is_current(self, block: MsgBlock) -> bool:
+        """Whether a block is written as the options say."""
+        return block.header.compression == self.options.compression and self.is_under_key(block)
+
+    def use_options(self, options: FileOptions) -> None:
+        """Write new messages with other options. With `convert`, the commits that follow rewrite the blocks."""
+        self._check_writable()
+        self.options = options
+        if options.convert:
+            maintenance.begin_conversion(self)
+
     def rotate_keys(self, options: FileOptions) -> None:
-        """Write every block again under other options: another key, cipher or compression.
+        """Write everything again under other options: another key, cipher or compression.
 
         Interrupted, it leaves blocks of both kinds: open the store with both keys and call it again.
         """
@@ -650,7 +677,7 @@ class FileStore(BlockStore):
                 self.block_files[self.catalog.active.id].trim()
                 checkpoint = self._checkpoint()
                 checkpoint.gone = list(self.catalog.gone().ranges())
-                write_checkpoint(self.files, self.directory, checkpoint)
+                write_checkpoint(self.files, self.directory, checkpoint, self.sealer)
         finally:
             self.release()
         if os.environ.get("JETLAKE_VERIFY") and self.frozen is None:

@@ -26,7 +26,7 @@ Block = header, header again (a damaged byte then costs neither the seed nor the
         40     8  last_time_ns   when the message before the block was stored
         48     8  hash_seed
         56    16  store_salt     turns a passphrase into the store's key
-        72    16  block_salt     turns the store's key into the block's key
+        72    16  block_salt     turns the store's key into the block's key, from version 2 on with the whole header
         88     8  key_check      tells a wrong key
         96    16  stream_id      random, the same in all blocks of a stream; zero: from before there were ids
        112     8  zero
@@ -42,7 +42,8 @@ plain bytes from the start of the body.
          8     4  plain_size
         12     4  stored_size
         16     8  head_hash      over the 16 bytes before it
-        24     n  stored bytes   see `envelope.py`; the first 12 bytes of the frame are authenticated with them
+        24     n  stored bytes   see `envelope.py`; the first 12 bytes of the frame, and from version 2 on last_seq, are
+                                 authenticated with them
       24+n     8  last_seq       the last sequence in use when the frame was written
       32+n     8  the same, xor hash_seed: with it the end of a whole frame is known for one, even if its head is not
       40+n     8  hash           over everything before it
@@ -108,6 +109,7 @@ VERSION = 2
 _VERSION_UNMARKED = 1
 _HEADER = struct.Struct("<8sHBBII4xQQqQ16s16s8s16s8xQ")
 HEADER_COPY_SIZE = 128
+_HASHED_SIZE = HEADER_COPY_SIZE - 8
 HEADER_SIZE = 2 * HEADER_COPY_SIZE
 
 FRAME_MAGIC = b"JLFR"
@@ -159,6 +161,11 @@ class BlockHeader(NamedTuple):
     @property
     def version(self) -> int:
         return _VERSION_UNMARKED if self.stream_id == NO_STREAM else VERSION
+
+    @property
+    def key_context(self) -> bytes:
+        """What the key of an encrypted block is bound to: all of its header, from version 2 on."""
+        return b"" if self.version == _VERSION_UNMARKED else self._replace(key_check=bytes(8)).encode()[:_HASHED_SIZE]
 
     def encode(self) -> bytes:
         """Both copies."""

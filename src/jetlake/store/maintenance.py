@@ -1,7 +1,8 @@
 """What is asked of a FileStore now and then, and changes files that are already written.
 
     compact_files   blocks without what is dead
-    rotate_keys     every block under another key, cipher or compression
+    rotate_keys     every file under another key, cipher or compression
+    convert         the same for what was written with other options than the store's
     erase           one message made unrecoverable; `erase_soon` leaves the disk's part of it to the commits that follow
     truncate        everything after a sequence undone
 
@@ -21,10 +22,12 @@ from jetlake.errors import StoreFrozen
 from jetlake.store.block import MsgBlock
 from jetlake.store.checkpoint import write_checkpoint
 from jetlake.store.compaction import Compaction
-from jetlake.store.format import SALT_SIZE
+from jetlake.store.files import atomic_write
+from jetlake.store.format import CHECKPOINT_NAME, SALT_SIZE, is_own_name
 from jetlake.store.record import Record, encode
 from jetlake.store.removal import ERASE, RemovalGroup
 from jetlake.store.rewrite import erase_bytes, rewrite_block
+from jetlake.store.sealed_file import EVIDENCE, HEAD_SIZE, Sealer
 from jetlake.store.sequence_set import SequenceSet
 
 if TYPE_CHECKING:
@@ -42,13 +45,57 @@ def compact_files(store: FileStore, dead_part_max: float) -> int:
 
 
 def rotate_keys(store: FileStore, options: FileOptions) -> None:
-    """Write every block again under other options."""
+    """Write everything that is under other options again, here and now."""
     store.commit(sync=True)
-    store.options, store.store_salt = options, secrets.token_bytes(SALT_SIZE)
-    store.seal_active()
+    store.options = options
+    store.store_salt = options.salt or secrets.token_bytes(SALT_SIZE)
+    begin_conversion(store)
     store.commit(sync=True)
-    for block in list(store.catalog.blocks[:-1]):
-        _rewrite(store, block)
+    while store.has_more:
+        store.commit(sync=True)
+    _seal_evidence(store)
+    write_checkpoint(store.files, store.directory, store._checkpoint(), store.sealer)
+
+
+def convert(store: FileStore) -> None:
+    """Bring a store that was just opened to its options: at once what is not encrypted as they say, the rest soon.
+
+    Nothing more is written to a block under other options. Whether compressed or not, blocks are rewritten by the
+    commits that follow, one by each. What is under no key, or under another one, does not wait for those.
+    """
+    begin_conversion(store)
+    store.commit(sync=True)
+    while any(block.id in store._sparse and not store.is_under_key(block) for block in store.catalog.blocks):
+        store.commit(sync=True)
+    if _seal_evidence(store) or not _is_checkpoint_current(store):
+        write_checkpoint(store.files, store.directory, store._checkpoint(), store.sealer)
+
+
+def begin_conversion(store: FileStore) -> None:
+    """Go on in a new block unless the active one is as the options say, and have the others rewritten."""
+    if not store.is_current(store.catalog.active):
+        store.seal_active()
+    store.rewrite_soon(block for block in store.catalog.blocks[:-1] if not store.is_current(block))
+
+
+def _is_checkpoint_current(store: FileStore) -> bool:
+    path = f"{store.directory}/{CHECKPOINT_NAME}"
+    return not store.files.exists(path) or store.sealer.is_current(store.files.read(path))
+
+
+def _seal_evidence(store: FileStore) -> bool:
+    """Encrypt what damage left behind, as far as it is not; whether there was any."""
+    sealer, is_any = store.sealer, False
+    for name in store.files.list(store.directory):
+        if name.endswith(".damaged") and is_own_name(name):
+            path = f"{store.directory}/{name}"
+            with store.files.open(path) as file:
+                if sealer.is_current(file.pread(0, HEAD_SIZE)):
+                    continue
+            plain = Sealer(keys=sealer.keys).open(store.files.read(path), EVIDENCE, path)
+            atomic_write(store.files, path, [sealer.seal(plain, EVIDENCE)])
+            is_any = True
+    return is_any
 
 
 def erase(store: FileStore, seq: int) -> None:
@@ -150,7 +197,7 @@ def truncate(store: FileStore, seq: int) -> None:
         _rewrite(store, kept[-1], [RemovalGroup(0, 0, between)])
     checkpoint = store._checkpoint()
     checkpoint.truncate_seq = seq
-    write_checkpoint(store.files, store.directory, checkpoint)
+    write_checkpoint(store.files, store.directory, checkpoint, store.sealer)
     store.reload(seq + 1)
     if store.catalog.last_seq < seq:
         store._skip(seq - store.catalog.last_seq, store._now())

@@ -62,7 +62,7 @@ def recover(store: FileStore, first_seq: int) -> None:
     """Fill a new FileStore from its directory."""
     names = store.files.list(store.directory)
     headers = _read_headers(store, names)
-    checkpoint = read_checkpoint(store.files, store.directory)
+    checkpoint = read_checkpoint(store.files, store.directory, store.sealer)
     identity = identify(checkpoint, headers.values())
     _check_keys(store, {path: header for path, header in headers.items() if identity.owns(header)})
     _tidy(store, names)
@@ -72,7 +72,7 @@ def recover(store: FileStore, first_seq: int) -> None:
     if checkpoint is not None and checkpoint.truncate_seq is not None:
         parts = _cut_parts(store, parts, checkpoint)
         if not parts:
-            write_checkpoint(store.files, store.directory, _empty_checkpoint(store))
+            write_checkpoint(store.files, store.directory, _empty_checkpoint(store), store.sealer)
             first_seq, checkpoint = checkpoint.truncate_seq + 1, None
     if not parts:
         _start_empty(store, first_seq, checkpoint)
@@ -139,7 +139,7 @@ def _check_keys(store: FileStore, headers: Mapping[str, BlockHeader]) -> None:
     """WrongKey before anything is touched."""
     for path, header in headers.items():
         envelope_of(header, store.options.keys, path)
-        if header.cipher:
+        if header.cipher and not store.options.salt:
             store.store_salt = header.store_salt
 
 
@@ -187,6 +187,9 @@ def _open_blocks(store: FileStore, identity: Identity) -> list[_Part]:
             continue
         if not identity.owns(header):
             _set_aside(store, block_id, "is a block of another stream")
+            continue
+        if store.options.requires_cipher and not header.cipher:
+            _set_aside(store, block_id, "is not encrypted, as everything else is")
             continue
         block = MsgBlock(header, path)
         part = _Part(block, store.attach(block))
@@ -547,5 +550,5 @@ def _finish_truncation(store: FileStore, seq: int) -> None:
     last = store.catalog.prev_live(seq)
     record = store.catalog.find(last) if last is not None else None
     time_ns = record.time_ns if record is not None else 0
-    write_checkpoint(store.files, store.directory, _empty_checkpoint(store, time_ns))
+    write_checkpoint(store.files, store.directory, _empty_checkpoint(store, time_ns), store.sealer)
     store.reload(seq + 1)

@@ -37,6 +37,7 @@ from jetlake.store.format import ERASED, HEADER_SIZE, RECORD_SIZE_MIN, TOMBSTONE
 from jetlake.store.record import BadRecord, Record, decode, encode
 from jetlake.store.removal import ERASE, LOST, REMOVED, RemovalGroup, decode_group, still_said
 from jetlake.store.scan import Scan, copy_live, scan
+from jetlake.store.sealed_file import EVIDENCE
 from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.sidecar import encode_sidecar, seal
 from jetlake.store.subject_table import SubjectTable
@@ -66,12 +67,15 @@ class Rewrite:
         self.old.trim()  # what is reserved is no damage
         self.old.is_pinned = True
         self.missing = SequenceSet()  # messages that ought to be live and cannot be read
-        header = store.new_header(block.id, block.header.generation + 1, block.first_seq, block.floor_seq, block.seed)
-        block.header = header._replace(last_time_ns=block.header.last_time_ns)
+        old = block.header
+        block.header = store.new_header(
+            block.id, old.generation + 1, block.first_seq, block.floor_seq, old.last_time_ns, block.seed
+        )
         self.after = MsgBlock(block.header, block.path)  # the block as its new file tells it
         envelope = envelope_of(block.header, store.options.keys, block.path)
         self.file = BlockFile(store.files, block.path, block.header, envelope)
         self._files, self._directory, self._shred = store.files, store.directory, shred
+        self._sealer = store.sealer
         self._is_durable = store.options.sync != "never"
         self._sizes = (store.size_fixed, store.size_headers)
         self._last_seq = block.last_seq if last_seq is None else last_seq
@@ -106,8 +110,9 @@ class Rewrite:
         if sound_end < body.file_size:
             regions.append((sound_end, body.file_size - sound_end))
         if regions:
-            parts = [file.file.pread(offset, size) for offset, size in regions]
-            atomic_write(self._files, f"{file.path}.{file.header.generation}.damaged", parts)
+            evidence = b"".join(file.file.pread(offset, size) for offset, size in regions)
+            path = f"{file.path}.{file.header.generation}.damaged"
+            atomic_write(self._files, path, [self._sealer.seal(evidence, EVIDENCE)])
 
     def _encode(self, old: Body, found: Scan) -> tuple[Body, list[bytes | bytearray]]:
         """The new body, and the new file in parts."""

@@ -44,6 +44,7 @@ from jetlake.store.format import HEADER_SIZE, NO_STREAM, BlockHeader, decode_hea
 from jetlake.store.identity import Identity, identify
 from jetlake.store.removal import LOST, RemovalGroup
 from jetlake.store.scan import scan
+from jetlake.store.sealed_file import Sealer
 from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.sidecar import HEAD_SIZE, Sidecar, decode_head, decode_index, decode_summary
 from jetlake.store.subject_table import SubjectTable
@@ -95,6 +96,7 @@ class StreamView:
         self.catalog = Catalog()
         self.damage: list[str] = []  # what was found unreadable, in words
         self.foreign: list[str] = []  # the blocks that belong to other streams
+        self._sealer = Sealer(keys=keys)
         self._identity = Identity(NO_STREAM, None)
         self._sync = sync
         self._parts: dict[int, _Part] = {}
@@ -103,12 +105,12 @@ class StreamView:
         """Look again; FileNotFoundError when the directory is not there."""
         lost = self.catalog.lost
         for _ in range(_ATTEMPTS_MAX):
-            checkpoint = read_checkpoint(self.files, self.directory)
+            checkpoint = read_checkpoint(self.files, self.directory, self._sealer)
             paths = self._block_paths()
             try:
                 self._identity, self.foreign = identify(checkpoint, self._headers(paths)), []
                 parts = self._read(paths)
-                _check_nothing_undone(checkpoint, read_checkpoint(self.files, self.directory))
+                _check_nothing_undone(checkpoint, read_checkpoint(self.files, self.directory, self._sealer))
                 catalog = _put_together(parts, checkpoint)
             except (_Changed, FileNotFoundError):
                 continue
