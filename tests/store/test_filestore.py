@@ -723,7 +723,7 @@ def test_a_message_damaged_on_disk_is_lost_and_named_with_its_file() -> None:
     with pytest.raises(MessageNotFound):
         again.load(4)
     assert list(again.state().lost) == [4] and again.state().msgs == 19
-    assert again.damage == ["s/000001.blk: at offset 168: lost SequenceSet(4-4)"]
+    assert again.damage == ["s/000001.blk: at offset 126: lost SequenceSet(4-4)"]
     assert again.load(5).payload == b"payload 4"
 
 
