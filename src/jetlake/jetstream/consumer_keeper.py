@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from jetlake.clock import SECOND_NS
-from jetlake.errors import CorruptBlock, JetLakeError
+from jetlake.errors import CorruptBlock
 from jetlake.jetstream.consumer_config import ConsumerConfig, config_json, read_config
 from jetlake.jetstream.errors import ApiError
 from jetlake.jetstream.host import Host
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 LAZY_NS = SECOND_NS
 RETRY_NS = 2 * SECOND_NS
+REPLACED = ".replaced"  # behind the name of a file that cannot be read, once another consumer has its name
 _FILE_NAME = re.compile(r"(.+)\.([0-9a-f]+)")
 
 Callback = Callable[[], None]
@@ -79,7 +80,7 @@ class Unreadable(NamedTuple):
     path: str
     base: str  # of its name, as it is for this consumer whenever it is made; empty for the directory
     created_ns: int
-    error: OSError | JetLakeError
+    error: Exception
 
     @property
     def name(self) -> str:

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from jetlake.errors import JetLakeError
 from jetlake.jetstream import errors
 from jetlake.jetstream.acks import account_hash
 from jetlake.jetstream.consumer import Consumer
 from jetlake.jetstream.consumer_config import Action, ConsumerConfig
-from jetlake.jetstream.consumer_keeper import Keeper, Kept, Unreadable, file_base, read_directory
+from jetlake.jetstream.consumer_keeper import REPLACED, Keeper, Kept, Unreadable, file_base, read_directory
 from jetlake.jetstream.consumer_rules import (
     INACTIVE_DEFAULT_NS,
     NAME_SIZE_MAX,
@@ -79,7 +78,6 @@ def _add(stream: Stream, name: str, config: ConsumerConfig, kept: Kept | None) -
         consumer.restore(kept.state)
         consumer.removals.begin(kept.removing)
     stream.consumers[name] = consumer
-    was_offline = stream.offline_consumers.pop(file_base(name), None) is not None
     keeper = None
     if stream.directory is not None and not config.mem_storage and not config.direct:
         directory = _directory(stream)
@@ -88,9 +86,22 @@ def _add(stream: Stream, name: str, config: ConsumerConfig, kept: Kept | None) -
     consumer.changed()
     if stream.interest is not None:
         stream.interest.consumer_added(consumer)
-        if was_offline:
-            stream.interest.check()  # what was kept for the one whose place it takes
+    if file_base(name) in stream.offline_consumers:
+        consumer.when_durable(lambda: _replace_offline(stream, file_base(name)))
     return consumer
+
+
+def _replace_offline(stream: Stream, base: str) -> None:
+    """A consumer has the name of one that cannot be read, whose file is of no use any more: it is put aside."""
+    lost = stream.offline_consumers.pop(base, None)
+    if lost is None:
+        return
+    try:
+        stream.js.files.rename(lost.path, f"{lost.path}{REPLACED}")
+    except OSError as error:
+        stream.host.log("warning", f"file left over path={lost.path} error={error}")
+    if stream.interest is not None:
+        stream.interest.check()  # what was kept for it alone
 
 
 def _ceilings(stream: Stream) -> Ceilings:
@@ -185,7 +196,7 @@ def recover_consumers(stream: Stream) -> None:
     for each in found.kept:
         try:
             _add(stream, each.name, each.config, each)
-        except (OSError, JetLakeError) as error:
+        except Exception as error:  # whatever it is about one, it must not cost the others
             unreadable.append(Unreadable(each.path, file_base(each.name), each.created_ns, error))
     made_ns = {file_base(each.name): each.created_ns for each in found.kept}
     for lost in unreadable:
