@@ -166,7 +166,10 @@ class BlockStore(Retention):
         if block is None or not block.is_live(seq):
             raise MessageNotFound(f"sequence {seq}")
         index = self.catalog.index(block)
-        return decode_subject(index.table.subject(index.ids[index.position(seq)]))
+        position = index.position(seq)
+        if position < 0:
+            raise MessageNotFound(f"sequence {seq}")
+        return decode_subject(index.table.subject(index.ids[position]))
 
     def seq_from_time(self, time_ns: int) -> int:
         """The first sequence stored at or after a time; the next one to be used when there is none."""

@@ -84,18 +84,21 @@ def recover(store: FileStore, first_seq: int) -> None:
         _finish_truncation(store, checkpoint.truncate_seq)
 
 
-def load_index(store: FileStore, block: MsgBlock) -> tuple[BlockIndex, list[Frame]]:
-    """The index of a sealed block, from its sidecar or, when that is damaged, from the block itself."""
+def load_index(store: FileStore, block: MsgBlock) -> tuple[BlockIndex, list[Frame], SequenceSet]:
+    """The index of a sealed block, and its frames, from its sidecar or, when that is damaged, from the block itself.
+
+    Then there may be messages that were not found: their sequences.
+    """
     file = store.block_files[block.id]
     sidecar = _load_sidecar(store, block, file)
     if sidecar is not None:
         found = _read_index(store, block, file, sidecar)
         if found is not None:
-            return found
+            return *found, SequenceSet()
     fresh = MsgBlock(block.header, block.path)
     rebuild_sidecar(store, fresh, file)
     assert fresh.index is not None
-    return fresh.index, file.frames
+    return fresh.index, file.frames, fresh.lost
 
 
 def outward_groups(store: FileStore, block: MsgBlock) -> Iterable[RemovalGroup]:
