@@ -165,11 +165,8 @@ class Catalog:
 
         If that is a live one, the store is told, which takes it for lost from then on.
         """
-        seq = index.seq(position)
-        if seq in block.lost:
-            return None
         record = block.record(index, position)
-        if record is None and block.is_live(seq):
+        if record is None and block.is_live(seq := index.seq(position)):
             if block.index is not None and block.index is not index:  # the block was written anew meanwhile
                 return self.find(seq)
             if self.on_unreadable is not None:

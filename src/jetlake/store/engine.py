@@ -109,7 +109,10 @@ class BlockStore(Retention):
 
     def load(self, seq: int) -> StoredMsg:
         """The message at a sequence; MessageNotFound when there is none, or damage took it."""
-        return _message(self.catalog.record(seq))
+        record = self.catalog.find(seq)
+        if record is None:
+            raise MessageNotFound(f"sequence {seq}")
+        return _message(record)
 
     def stored_records(self, seqs: Sequence[int], size_max: int) -> tuple[list[bytes], array[int]]:
         """The bytes of live messages as they are stored, and the seeds of their hashes; nothing of them is checked.
