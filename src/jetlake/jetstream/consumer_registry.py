@@ -16,7 +16,7 @@ from jetlake.jetstream import errors
 from jetlake.jetstream.acks import account_hash
 from jetlake.jetstream.consumer import Consumer
 from jetlake.jetstream.consumer_config import Action, ConsumerConfig
-from jetlake.jetstream.consumer_keeper import REPLACED, Keeper, Kept, Unreadable, file_base, read_directory
+from jetlake.jetstream.consumer_keeper import REPLACED, Keeper, Kept, Unreadable
 from jetlake.jetstream.consumer_rules import (
     INACTIVE_DEFAULT_NS,
     NAME_SIZE_MAX,
@@ -33,8 +33,6 @@ from jetlake.subjects import encode_subject
 
 if TYPE_CHECKING:
     from jetlake.jetstream.stream import Stream
-
-CONSUMERS_NAME = "consumers"
 
 
 def put_consumer(stream: Stream, config: ConsumerConfig, action: Action, *, pedantic: bool = False) -> Consumer:
@@ -80,14 +78,13 @@ def _add(stream: Stream, name: str, config: ConsumerConfig, kept: Kept | None) -
     stream.consumers[name] = consumer
     keeper = None
     if stream.directory is not None and not config.mem_storage and not config.direct:
-        directory = _directory(stream)
-        keeper = Keeper(stream.host, stream.js.files, directory, name, consumer.created_ns, consumer.snapshot)
+        keeper = Keeper(stream.host, stream.consumer_files, name, consumer.created_ns, consumer.snapshot)
     consumer.open(keeper)
     consumer.changed()
     if stream.interest is not None:
         stream.interest.consumer_added(consumer)
-    if file_base(name) in stream.offline_consumers:
-        consumer.when_durable(lambda: _replace_offline(stream, file_base(name)))
+    if stream.offline_consumers and (base := stream.consumer_files.base(name)) in stream.offline_consumers:
+        consumer.when_durable(lambda: _replace_offline(stream, base))
     return consumer
 
 
@@ -132,11 +129,6 @@ def _new_name(stream: Stream) -> str:
     while (name := account_hash(secrets.token_hex(16))) in stream.consumers:
         pass
     return name
-
-
-def _directory(stream: Stream) -> str:
-    assert stream.directory is not None
-    return f"{stream.directory.rpartition('/')[0]}/{CONSUMERS_NAME}"
 
 
 # Leaving
@@ -184,7 +176,7 @@ def recover_consumers(stream: Stream) -> None:
     if stream.directory is None:
         return
     files, host = stream.js.files, stream.host
-    found = read_directory(files, _directory(stream))
+    found = stream.consumer_files.read()
     for path in found.unknown:
         host.log("warning", f"unknown file left alone path={path}")
     for path in found.leftover:
@@ -192,13 +184,13 @@ def recover_consumers(stream: Stream) -> None:
             files.remove(path)
         except OSError as error:
             host.log("warning", f"file left over path={path} error={error}")
-    unreadable = list(found.unreadable)
+    unreadable, base = list(found.unreadable), stream.consumer_files.base
     for each in found.kept:
         try:
             _add(stream, each.name, each.config, each)
         except Exception as error:  # whatever it is about one, it must not cost the others
-            unreadable.append(Unreadable(each.path, file_base(each.name), each.created_ns, error))
-    made_ns = {file_base(each.name): each.created_ns for each in found.kept}
+            unreadable.append(Unreadable(each.path, base(each.name), each.created_ns, error))
+    made_ns = {base(each.name): each.created_ns for each in found.kept}
     for lost in unreadable:
         if made_ns.get(lost.base, 0) > lost.created_ns:
             host.log("warning", f"old file of a consumer left alone path={lost.path} error={lost.error}")

@@ -4,7 +4,7 @@
     <store_dir>/jetstream/<account>/streams/<stream>/
         meta.json                                           this file
         msgs/                                               the store's blocks
-        consumers/<consumer>                                what consumers remember
+        consumers/<consumer>.<created_ns in hex>            what consumers remember
     <store_dir>/jetstream/<account>/streams/~<16 hex>/      a stream that was deleted; its files are on their way out
 
 Names of accounts and streams become file names through `consumer_file_name`, so that none can lead elsewhere, and none
@@ -15,7 +15,7 @@ meta.json is one line, written as a whole in place of the one before:
     {"checksum":"<XXH64 of the value of meta, 16 hex digits>","meta":{"version":1,"created_ns":...,"config":{...}}}
 
 The config has every field of StreamConfig. A reader takes nothing but exactly these bytes around the two values, so a
-changed byte anywhere is noticed.
+changed byte anywhere is noticed. On an encrypted server the line is sealed (`store.sealed_file`).
 """
 
 from __future__ import annotations
@@ -31,11 +31,16 @@ from jetlake.errors import CorruptBlock
 from jetlake.jetstream.stream_config import StreamConfig
 from jetlake.store.consumer_store import consumer_file_name
 from jetlake.store.files import Files, atomic_write, temp_target
+from jetlake.store.sealed_file import Sealer
 
 META_NAME = "meta.json"
 MSGS_NAME = "msgs"
+CONSUMERS_NAME = "consumers"
+STREAMS_NAME = "streams"
 LOCK_NAME = "jetlake.lock"
 _VERSION = 1
+_KIND = b"meta"
+_PLAIN = Sealer()
 _TOMB = "~"
 _TOMB_NAME = re.compile(rf"{_TOMB}[0-9a-f]{{16}}")
 
@@ -55,7 +60,7 @@ class _File(msgspec.Struct, frozen=True):
 
 def account_directory(root: str, account: str) -> str:
     """The directory of an account's streams, which may not be there."""
-    return f"{root}/{consumer_file_name(account)}/streams"
+    return f"{root}/{consumer_file_name(account)}/{STREAMS_NAME}"
 
 
 def stream_directory(streams: str, name: str) -> str:
@@ -112,12 +117,12 @@ def decode_meta(data: bytes, path: str) -> StreamMeta:
     return meta
 
 
-def write_meta(files: Files, directory: str, meta: StreamMeta) -> None:
+def write_meta(files: Files, directory: str, meta: StreamMeta, sealer: Sealer = _PLAIN) -> None:
     """Put a stream's meta.json in place; durable when this returns."""
-    atomic_write(files, f"{directory}/{META_NAME}", [encode_meta(meta)])
+    atomic_write(files, f"{directory}/{META_NAME}", [sealer.seal(encode_meta(meta), _KIND)])
 
 
-def read_meta(files: Files, directory: str) -> StreamMeta:
-    """A stream's meta.json; raises OSError or CorruptBlock."""
+def read_meta(files: Files, directory: str, sealer: Sealer = _PLAIN) -> StreamMeta:
+    """A stream's meta.json; raises OSError, WrongKey or CorruptBlock."""
     path = f"{directory}/{META_NAME}"
-    return decode_meta(files.read(path), path)
+    return decode_meta(sealer.open(files.read(path), _KIND, path), path)

@@ -610,6 +610,8 @@ class FileStore(BlockStore):
     def use_options(self, options: FileOptions) -> None:
         """Write new messages with other options. With `convert`, the commits that follow rewrite the blocks."""
         self._check_writable()
+        if options == self.options:
+            return
         self.options = options
         if options.convert:
             maintenance.begin_conversion(self)
