@@ -76,6 +76,7 @@ def assert_nothing_readable(directory: Path) -> None:
 @pytest.mark.parametrize("cipher", ["chachapoly", "aes"])
 def test_a_key_that_is_given_later_encrypts_everything_at_once(tmp_path: Path, cipher: str) -> None:
     fill(tmp_path)
+    (streams_dir(tmp_path) / "S" / "spark.json").write_bytes(b"a secret job")
     on = server(tmp_path, "k1", cipher=cipher)
     check(on)
     on.request("top.3", b"secret 3")

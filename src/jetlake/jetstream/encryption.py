@@ -26,6 +26,7 @@ from jetlake.jetstream.host import Host
 from jetlake.jetstream.stream_config import CIPHERS, StreamConfig, file_options, key_sources, limits
 from jetlake.jetstream.stream_meta import (
     CONSUMERS_NAME,
+    LEDGER_NAME,
     META_NAME,
     MSGS_NAME,
     STREAMS_NAME,
@@ -41,7 +42,7 @@ from jetlake.store.recover import check_keys
 from jetlake.store.sealed_file import Sealer, is_sealed, salt_of
 
 STATE_NAME = "jetlake.crypt"
-_KIND = b"server"
+_KIND, _LEDGER_KIND = b"server", b"ledger"
 _STATE = b'{"version":1}\n'
 _PROGRESS_NS = 2 * SECOND_NS
 
@@ -156,5 +157,8 @@ class Encryption:
         ConsumerFiles(files, f"{directory}/{CONSUMERS_NAME}", sealer, meta.config.name).convert()
         if not sealer.is_current(files.read(f"{directory}/{META_NAME}")):
             write_meta(files, directory, meta, sealer)
+        ledger = f"{directory}/{LEDGER_NAME}"
+        if files.exists(ledger) and not sealer.is_current(data := files.read(ledger)):
+            atomic_write(files, ledger, [sealer.seal(sealer.open(data, _LEDGER_KIND, ledger), _LEDGER_KIND)])
         for path in unfinished_files(files, directory):
             files.remove(path)

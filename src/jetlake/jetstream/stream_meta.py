@@ -37,6 +37,7 @@ META_NAME = "meta.json"
 MSGS_NAME = "msgs"
 CONSUMERS_NAME = "consumers"
 STREAMS_NAME = "streams"
+LEDGER_NAME = "spark.json"  # what Spark has written into the directory: see `spark.ledger`
 LOCK_NAME = "jetlake.lock"
 _VERSION = 1
 _KIND = b"meta"
