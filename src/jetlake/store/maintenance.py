@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from jetlake.errors import StoreFrozen
+from jetlake.errors import CorruptBlock, StoreFrozen, WrongKey
 from jetlake.store.block import MsgBlock
 from jetlake.store.checkpoint import write_checkpoint
 from jetlake.store.compaction import Compaction
@@ -94,9 +94,10 @@ def _seal_evidence(store: FileStore) -> bool:
             with store.files.open(path) as file:
                 if sealer.is_current(file.pread(0, HEAD_SIZE)):
                     continue
-            plain = Sealer(keys=sealer.keys).open(store.files.read(path), EVIDENCE, path)
-            atomic_write(store.files, path, [sealer.seal(plain, EVIDENCE)])
-            is_any = True
+            with suppress(CorruptBlock, WrongKey):  # it is encrypted, and what it says can wait
+                plain = Sealer(keys=sealer.keys).open(store.files.read(path), EVIDENCE, path)
+                atomic_write(store.files, path, [sealer.seal(plain, EVIDENCE)])
+                is_any = True
     return is_any
 
 

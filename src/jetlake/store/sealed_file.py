@@ -113,10 +113,12 @@ class Sealer:
         raise WrongKey(path, "is encrypted with another key")
 
     def is_current(self, data: bytes) -> bool:
-        """Whether a sound file is as this would write it: plain, or under its cipher and first key."""
+        """Whether a file, as far as its start tells, is as this would write it: plain, or under the first key."""
         if not is_sealed(data):
             return self.cipher is Cipher.NONE
-        return data[9] == self.cipher and _key(self.keys[0], data[:HEAD_SIZE]) is not None
+        if len(data) < HEAD_SIZE or data[9] != self.cipher:
+            return False
+        return _key(self.keys[0], data[:HEAD_SIZE]) is not None
 
 
 def is_sealed(data: bytes) -> bool:
