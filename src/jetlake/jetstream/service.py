@@ -30,6 +30,7 @@ from jetlake.jetstream.stream_meta import (
     LOCK_NAME,
     META_NAME,
     MSGS_NAME,
+    is_remnant,
     is_tomb,
     is_vacant,
     name_of,
@@ -206,9 +207,13 @@ class _Recovery:
             self._log("warning", f"left alone, not made by JetLake {place}")
 
     def _is_cut_short(self, file_name: str) -> bool:
-        """Whether a directory is what an interrupted creation left, which another creation of the stream uses."""
+        """Whether a directory is what is left of an interrupted creation, which another creation uses, or deletion."""
+        directory = f"{self._directory}/{file_name}"
         try:
-            return is_vacant(self._files, f"{self._directory}/{file_name}")
+            if self._account.encryption.problem is None and is_remnant(self._files, directory):
+                self._files.remove_tree(directory)
+                return True
+            return is_vacant(self._files, directory)
         except OSError:  # no directory, or none that can be read
             return False
 

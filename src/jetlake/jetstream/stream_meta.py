@@ -29,8 +29,9 @@ import xxhash
 
 from jetlake.errors import CorruptBlock
 from jetlake.jetstream.stream_config import StreamConfig
-from jetlake.store.consumer_store import consumer_file_name
-from jetlake.store.files import Files, atomic_write, temp_target
+from jetlake.store.consumer_store import MAGIC, consumer_file_name
+from jetlake.store.files import Files, atomic_write, is_temp, temp_target
+from jetlake.store.sealed_file import MAGIC as SEALED_MAGIC
 from jetlake.store.sealed_file import Sealer
 
 META_NAME = "meta.json"
@@ -87,6 +88,20 @@ def unfinished_files(files: Files, directory: str) -> list[str]:
 def is_vacant(files: Files, directory: str) -> bool:
     """Whether a stream may be made in a directory: it is not there, or holds only what an interrupted creation left."""
     return not files.exists(directory) or len(files.list(directory)) == len(unfinished_files(files, directory))
+
+
+def is_remnant(files: Files, directory: str) -> bool:
+    """Whether a directory holds nothing but consumers that were just being written when their stream was deleted."""
+    consumers = f"{directory}/{CONSUMERS_NAME}"
+    if not files.exists(consumers) or len(files.list(directory)) > 1 + len(unfinished_files(files, directory)):
+        return False
+    return all(_is_consumer(files, f"{consumers}/{name}") for name in files.list(consumers))
+
+
+def _is_consumer(files: Files, path: str) -> bool:
+    with files.open(path) as file:
+        start = file.pread(0, len(MAGIC))
+    return start in (MAGIC, SEALED_MAGIC) or is_temp(path)
 
 
 def name_of(file_name: str) -> str:
