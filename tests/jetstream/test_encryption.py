@@ -221,6 +221,24 @@ def test_a_stream_that_cannot_be_converted_keeps_the_old_key_valid(tmp_path: Pat
     check(server(tmp_path, "k2", "k1"))
 
 
+@pytest.mark.damages
+def test_messages_without_a_configuration_are_not_called_encrypted(tmp_path: Path) -> None:
+    fill(tmp_path)
+    (streams_dir(tmp_path) / "S" / "meta.json").unlink()
+    on = server(tmp_path, "k1")
+    assert any("streams not encrypted count=1" in line for level, line in on.host.lines if level == "warning")
+
+
+@pytest.mark.damages
+def test_after_a_rotation_files_under_the_old_key_are_refused_even_if_it_is_still_given(tmp_path: Path) -> None:
+    fill(tmp_path, key="k1")
+    meta = streams_dir(tmp_path) / "S" / "meta.json"
+    old = meta.read_bytes()
+    server(tmp_path, "k2", "k1").stop()
+    meta.write_bytes(old)
+    assert "another key" in ask(server(tmp_path, "k2", "k1"), "STREAM.INFO.S")["error"]["description"]
+
+
 def test_a_compression_that_is_changed_holds_for_the_next_message(tmp_path: Path) -> None:
     fill(tmp_path)
     on = server(tmp_path)

@@ -95,11 +95,16 @@ class Encryption:
             return
         if state == _STATE:
             self.sealer.salt = salt_of(data)
-            self._is_settled = self.sealer.is_current(data)
-            self.sealer.accepts_plain = not self._is_settled
+            if self.sealer.is_current(data):
+                self._settle()
         else:
             for directory in self._streams():
                 self._check_keys(directory)
+
+    def _settle(self) -> None:
+        """Everything is under the first key: take nothing else from now on."""
+        self._is_settled, self.sealer.accepts_plain = True, False
+        self.sealer.keys = self.sealer.keys[:1]
 
     def _check_keys(self, directory: str) -> None:
         """WrongKey when none of the keys is that of a stream."""
@@ -115,7 +120,8 @@ class Encryption:
         for account in self._files.list(self._root):
             streams = f"{self._root}/{account}/{STREAMS_NAME}"
             for name in self._files.list(streams) if self._files.exists(streams) else ():
-                if is_tomb(name) == tombs and (tombs or self._files.exists(f"{streams}/{name}/{META_NAME}")):
+                signs = (f"{streams}/{name}/{sign}" for sign in (META_NAME, MSGS_NAME))
+                if is_tomb(name) == tombs and (tombs or any(map(self._files.exists, signs))):
                     yield f"{streams}/{name}"
 
     def _convert_all(self) -> None:
@@ -139,7 +145,7 @@ class Encryption:
             log("warning", f"streams not encrypted count={failed}: the next start tries again, and needs the same keys")
             return
         atomic_write(self._files, self._path, [self.sealer.seal(_STATE, _KIND)])
-        self._is_settled, self.sealer.accepts_plain = True, False
+        self._settle()
         cipher = self.sealer.cipher.name.lower()
         log("info", f"streams encrypted count={len(directories)} cipher={cipher} seconds={seconds:.3f}")
 
