@@ -77,6 +77,8 @@ def test_a_checkpoint_is_text_that_a_person_can_read() -> None:
         "gone": [[5, 6]],
         "lost": [[8, 8]],
         "truncate_seq": None,
+        "block_id": 0,
+        "reserved_seq": 0,
         "version": 1,
     }
     assert (int(hash_line, 16), rest) == (hash64(body + b"\n", 0), b"")

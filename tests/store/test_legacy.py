@@ -15,7 +15,7 @@ from jetlake.errors import MigrationError
 from jetlake.store import Cipher, Compression, FileOptions, FileStore, KeySource, StoredMsg, StreamLimits, legacy
 from jetlake.store.api import Discard
 from jetlake.store.files import OS_FILES, Files, atomic_write
-from jetlake.store.format import LOCK_NAME
+from jetlake.store.format import CHECKPOINT_NAME, LOCK_NAME
 from jetlake.store.legacy import LEGACY_NAME, MARKER_NAME
 from jetlake.store.sequence_set import SequenceSet
 from jetlake.testing.clock import FakeClock
@@ -127,7 +127,7 @@ def test_the_messages_are_still_there_when_it_is_opened_again(home: Home) -> Non
 
 def test_the_old_file_and_the_marker_are_gone_once_the_blocks_are_there(home: Home) -> None:
     home.open()
-    assert home.names() == ["000001.blk", LOCK_NAME]
+    assert home.names() == ["000001.blk", LOCK_NAME, CHECKPOINT_NAME]
 
 
 def test_gaps_in_the_sequences_stay(home: Home) -> None:

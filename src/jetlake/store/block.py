@@ -145,6 +145,8 @@ class MsgBlock:
         self.index: BlockIndex | None = None
         self.chunks: list[Chunk] = []
         self.body_size = self.written_size = self.synced_size = 0
+        self.written_seq = self.last_seq  # the last one that was in use when the written bytes were handed to the disk
+        self.frame_ends: list[int] = []  # staged offsets at which a frame has to end
         self.last_hash = 0  # of a sealed block
         self.sealed = False
         self.groups: list[RemovalGroup] = []  # tombstones in this block that speak of earlier blocks, or of none

@@ -1,9 +1,12 @@
 """The checkpoint `stream.state`: a few facts about the whole stream that no single block can vouch for.
 
 Recovery does not need it: blocks and sidecars say everything. It is a second witness: the last sequence (a tail that
-vanished cannot be taken for one that was never written), what was deleted (a damaged tombstone does not bring messages
-back), and a truncation that was under way. It is JSON and a line with its hash, so that a person can read it.
-Written when a block is sealed, and with `gone` on a clean stop.
+vanished cannot be taken for one that was never written), what was deleted, and a truncation that was under way. It is
+JSON and a line with its hash, so that a person can read it. Written when a block is sealed, and with `gone` on a clean
+stop.
+
+The block that is being written to can vanish as a whole. `block_id` says that it was there, and `reserved_seq` how far
+its sequences may have gone: before a higher one is acknowledged, the checkpoint is written again with some to spare.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ class Checkpoint(msgspec.Struct, forbid_unknown_fields=True):
     gone: list[tuple[int, int]] | None = None  # between first and last; only of a clean stop
     lost: list[tuple[int, int]] = []
     truncate_seq: int | None = None  # a truncation to this sequence was begun
+    block_id: int = 0  # the block that was being written to
+    reserved_seq: int = 0  # no sequence above it was acknowledged
     version: int = VERSION
 
     @property
@@ -37,6 +42,10 @@ class Checkpoint(msgspec.Struct, forbid_unknown_fields=True):
     @property
     def lost_seqs(self) -> SequenceSet:
         return SequenceSet(self.lost)
+
+    def end_seq(self, last_block_id: int) -> int:
+        """The last sequence that may have been in use, where `last_block_id` is the last block that is there."""
+        return max(self.last_seq, self.reserved_seq) if self.block_id > last_block_id else self.last_seq
 
 
 def write_checkpoint(files: Files, directory: str, checkpoint: Checkpoint, *, durable: bool = True) -> None:

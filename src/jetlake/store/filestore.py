@@ -16,7 +16,7 @@ import os
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Self
 
@@ -50,6 +50,9 @@ _OPEN_FILES_MAX = 64
 _DEAD_PART_MAX = 0.5
 # A sealed block whose frames are smaller than this on average is rewritten in larger ones.
 _FRAME_SIZE_MIN = 16 * 1024
+# How many sequences the checkpoint allows for beyond the last one. In a busy stream it is written about so often.
+_RESERVE_COUNT_MIN, _RESERVE_COUNT_MAX = 256, 1 << 22
+_RESERVE_PERIOD_NS = 10 * SECOND_NS
 
 
 class FileStore(BlockStore):
@@ -114,7 +117,10 @@ class FileStore(BlockStore):
         self._sealed: dict[int, Seal] = {}  # blocks whose sidecar is not written yet
         self._unsynced: dict[int, BlockFile] = {}
         self._has_new_names = False
-        self._gone_files: list[BlockFile] = []
+        self._gone: list[tuple[MsgBlock, BlockFile]] = []  # blocks whose file is to go
+        self._repeats: list[bytes] = []  # staged records of what is gone, which are to be staged once more
+        self.reserved_seq = 0  # up to which the checkpoint allows for: see `_reserve`
+        self._reserved_from_seq = self._reserved_at_ns = 0
         self._sparse: set[int] = set()  # sealed blocks to write anew
         self._rewriting: Rewrite | None = None  # one of them, by the commit that is running
         self.scratch: bytearray | None = bytearray()  # for recovery, which lets go of it when blocks are open
@@ -157,7 +163,9 @@ class FileStore(BlockStore):
         start, end = block.written_size, block.body_size
         if not 0 < end - start <= SMALL_SIZE_MAX or self.removals or catalog.first_seq > self.logged_floor_seq:
             return False
-        if self._new or self._sealed or self._gone_files or self._sparse:
+        if self._new or self._sealed or self._gone or self._sparse or self._repeats:
+            return False
+        if catalog.last_seq > self.reserved_seq:
             return False
         sync = self._is_sync_due()
         if sync and (self._unsynced or self._has_new_names):
@@ -165,7 +173,7 @@ class FileStore(BlockStore):
         assert not self._committing, "one commit at a time"
         file = self.block_files[block.header.block_id]
         file.append(block.pending(), start, self._frame_cuts(block, file), block.last_seq, reserve=sync)
-        block.written_size = end
+        block.written_size, block.written_seq = end, block.last_seq
         if sync:
             file.file.sync()
             block.synced_size = end
@@ -183,7 +191,7 @@ class FileStore(BlockStore):
         assert not self._committing, "one commit at a time"
         self._stage_removals()
         sync, rewrite = self._is_sync_due() if sync is None else sync, self._begin_rewrite()
-        if (self._gone_files or rewrite is not None) and self.options.sync != "never":
+        if (self._gone or rewrite is not None) and self.options.sync != "never":
             sync = True  # what says that messages are gone must be durable before they go
         catalog = self.catalog
         commit = Commit(self.files, self.directory, sync, catalog.last_seq)
@@ -191,14 +199,16 @@ class FileStore(BlockStore):
             if not (block.pending_size or block.id in self._new or block.id in self._sealed):
                 break  # the ones before it have nothing to write either
             commit.writes.insert(0, self._block_write(block))
+        if self._gone:
+            commit.writes = sorted([*self._gap_writes(), *commit.writes], key=lambda write: write.block.id)
         commit.has_new_names = bool(self._new) or self._has_new_names
         if sync:
             commit.unsynced = list(self._unsynced.values())
-        if self._sealed:
-            commit.checkpoint = self._checkpoint()
-        commit.dropped, self._gone_files = self._gone_files, []
+        if self._sealed or catalog.last_seq > self.reserved_seq:
+            commit.checkpoint = self._reserve()
+        commit.dropped, self._gone = [file for _, file in self._gone], []
         commit.rewrite = rewrite
-        if not (commit.writes or commit.unsynced or commit.dropped or rewrite):
+        if not (commit.writes or commit.unsynced or commit.dropped or commit.checkpoint or rewrite):
             self.durable_seq = catalog.last_seq
             return None
         self._committing = True
@@ -209,13 +219,15 @@ class FileStore(BlockStore):
         self._committing = False
         for write in commit.writes:
             block = write.block
-            block.written_size = write.end
+            block.written_size, block.written_seq = write.end, write.last_seq
+            self._new.discard(block.id)
+            if self.block_files.get(block.id) is not write.file:
+                continue  # it was dropped, before or meanwhile
             if commit.sync:
                 block.synced_size = write.end
             elif write.parts or write.is_new:
                 self._unsynced[block.id] = write.file
             assert block.synced_size <= block.written_size <= block.body_size
-            self._new.discard(block.id)
             if write.sealed is not None:
                 self._sealed.pop(block.id, None)
                 write.file.release()
@@ -277,24 +289,45 @@ class FileStore(BlockStore):
         """Where frames of what is staged have to end."""
         if file.envelope.is_plain:
             return []
-        index = self.catalog.index(block)
-        return frame_cuts(index.offsets, index.count, block.written_size, block.body_size)
+        index, start, cuts = self.catalog.index(block), block.written_size, list[int]()
+        for end in (*block.frame_ends, block.body_size):
+            if end > start:
+                cuts += frame_cuts(index.offsets, index.count, start, end)
+                start = end
+        block.frame_ends.clear()
+        return cuts
 
     def _stage_removals(self) -> None:
-        """Log what was removed since the last commit: tombstones, and the floor when it moved."""
+        """Log what was removed since the last commit: tombstones, and the floor when it moved.
+
+        All of it is staged twice, the second time in a frame of its own where there are frames: one damaged byte must
+        not bring back what was deleted. Once a block is sealed, its sidecar is the second copy.
+        """
         for group in self.removals.values():
             self._stage_group(group)
         self.removals.clear()
         floor_seq, block = self.catalog.first_seq, self.catalog.active
         if floor_seq > self.logged_floor_seq:
             if floor_seq > block.floor_seq:
-                block.stage(encode(Record(FLOOR, b"", b"", b"", floor_seq, self._now()), block.seed))
+                self._stage_log(Record(FLOOR, b"", b"", b"", floor_seq, self._now()))
                 block.floor_seq = floor_seq
             self.logged_floor_seq = floor_seq
+        if self._repeats:
+            block.frame_ends.append(block.body_size)
+            for record in self._repeats:
+                block.stage(record)
+            self._repeats.clear()
+
+    def _stage_log(self, record: Record) -> None:
+        """Stage a record that says what is gone; `_stage_removals` stages it once more."""
+        block = self.catalog.active
+        data = encode(record, block.seed)
+        block.stage(data)
+        self._repeats.append(data)
 
     def _stage_group(self, group: RemovalGroup) -> None:
         block, payload = self.catalog.active, group.encode()
-        block.stage(encode(Record(TOMBSTONE, b"", b"", payload, group.seqs.first, self._now()), block.seed))
+        self._stage_log(Record(TOMBSTONE, b"", b"", payload, group.seqs.first, self._now()))
         if group.block_id != block.id and group.kind != ERASE:
             block.groups.append(decode_group(payload))  # without its subjects as objects
 
@@ -307,7 +340,44 @@ class FileStore(BlockStore):
             msgs=catalog.table.total,
             bytes=catalog.size,
             lost=list(catalog.lost.ranges()),
+            block_id=catalog.active.id,
+            reserved_seq=catalog.last_seq,
         )
+
+    def _reserve(self) -> Checkpoint:
+        """A checkpoint that allows for more sequences: few in a quiet stream, enough for seconds in a busy one."""
+        last_seq, now_ns, checkpoint = self.catalog.last_seq, self.clock(), self._checkpoint()
+        count = 0
+        if not self._reserved_at_ns:  # the first one: keep what the checkpoint that it replaces knew
+            checkpoint.gone = list(self.catalog.gone().ranges())
+        elif now_ns - self._reserved_at_ns < _RESERVE_PERIOD_NS:
+            count = 2 * (last_seq - self._reserved_from_seq)
+        self._reserved_from_seq, self._reserved_at_ns = last_seq, now_ns
+        self.reserved_seq = last_seq + min(max(count, _RESERVE_COUNT_MIN), _RESERVE_COUNT_MAX)
+        checkpoint.reserved_seq = self.reserved_seq
+        return checkpoint
+
+    def _gap_writes(self) -> Iterator[BlockWrite]:
+        """Blocks that are gone before all of their sequences reached the disk: let them say that those are gone.
+
+        What says so otherwise is written after the blocks between, and until then it would look as if a block had been
+        lost. Sequences that were acknowledged are not named: the reason why they are gone may not be durable yet.
+        """
+        for block, file in self._gone:
+            is_new = block.id in self._new
+            self._new.discard(block.id)
+            following = next(other for other in self.catalog.blocks if other.id > block.id)
+            if not (is_new or block.pending_size) or block.last_seq < following.header.floor_seq:
+                continue
+            if block.last_seq <= block.written_seq:
+                continue
+            seqs = SequenceSet([(block.written_seq + 1, block.last_seq)])
+            rest = MsgBlock(block.header, block.path)
+            rest.body_size = rest.written_size = rest.synced_size = start = block.written_size
+            payload = RemovalGroup(0, 0, seqs).encode()
+            rest.stage(encode(Record(TOMBSTONE, b"", b"", payload, seqs.first, self._now()), block.seed))
+            end, index = rest.body_size, BlockIndex(self.catalog.table)
+            yield BlockWrite(rest, file, rest.pending(), start, end, [end], block.last_seq, is_new, None, index)
 
     # Blocks
 
@@ -319,6 +389,7 @@ class FileStore(BlockStore):
         block.index = BlockIndex(catalog.table)
         self.attach(block)
         self._new.add(block_id)
+        self._repeats.clear()  # none is left, unless the new block's floor says more
         self.logged_floor_seq = max(self.logged_floor_seq, catalog.first_seq)
         catalog.blocks.append(block)
 
@@ -410,8 +481,8 @@ class FileStore(BlockStore):
         self._unsynced.pop(block.id, None)
         self._sealed.pop(block.id, None)
         self._sparse.discard(block.id)
-        self._new.discard(block.id)
-        self._gone_files.append(file)  # also a new one: a commit may be about to make it
+        block.chunks = []
+        self._gone.append((block, file))  # also a new one: a commit may be about to make it
 
     def _note_dropped_middle(self, block: MsgBlock) -> None:
         """Put on record that a block's sequences are gone, and what its tombstones said of blocks that remain."""
@@ -545,10 +616,11 @@ class FileStore(BlockStore):
 
     def discard_blocks(self) -> None:
         """Remove every block, and start over."""
-        for file in [*self._gone_files, *self.block_files.values()]:
-            remove_block(self.files, self.directory, file)
-        if self.files.exists(f"{self.directory}/{CHECKPOINT_NAME}"):
+        if self.files.exists(f"{self.directory}/{CHECKPOINT_NAME}"):  # first: it would miss the blocks
             self.files.remove(f"{self.directory}/{CHECKPOINT_NAME}")
+            self.files.sync_dir(self.directory)
+        for file in [*(file for _, file in self._gone), *self.block_files.values()]:
+            remove_block(self.files, self.directory, file)
         self.reload(1)
 
     def lose_tail(self) -> None:

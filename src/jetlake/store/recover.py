@@ -229,6 +229,7 @@ def _open_last(store: FileStore, part: _Part) -> None:
     if part.body.file_size > file.file_size:  # more than that when room was reserved
         file.file.truncate(file.file_size)
     file.file.sync()  # what was read is given out from now on, so it must be there to stay
+    block.written_seq = block.last_seq
 
 
 def _put_together(store: FileStore, parts: list[_Part], checkpoint: Checkpoint | None) -> list[_Part]:
@@ -381,8 +382,12 @@ def _finish(store: FileStore, parts: list[_Part], checkpoint: Checkpoint | None)
         *(max(block.time_ns_max, block.header.last_time_ns) for block in catalog.blocks),
         checkpoint.last_time_ns if checkpoint is not None else 0,
     )
-    if checkpoint is not None and checkpoint.truncate_seq is None and checkpoint.last_seq > catalog.last_seq:
-        _mourn_tail(store, checkpoint.last_seq)
+    if checkpoint is not None and checkpoint.truncate_seq is None:
+        end_seq = checkpoint.end_seq(catalog.active.id)
+        if end_seq > catalog.last_seq:
+            _mourn_tail(store, checkpoint, end_seq)
+        elif checkpoint.block_id == catalog.active.id:
+            store.reserved_seq = checkpoint.reserved_seq
     following = catalog.next_live(floor_seq)
     catalog.first_seq = catalog.last_seq + 1 if following is None else following
     for part in parts:
@@ -425,11 +430,15 @@ def _finish_erase(store: FileStore, group: RemovalGroup) -> None:
         store.erase_live(block, group)
 
 
-def _mourn_tail(store: FileStore, last_seq: int) -> None:
+def _mourn_tail(store: FileStore, checkpoint: Checkpoint, last_seq: int) -> None:
     """The checkpoint knows of later sequences than the blocks do: they are lost, and must not be used again."""
-    catalog = store.catalog
+    catalog, text = store.catalog, f"sequences {store.catalog.last_seq + 1} to {last_seq}"
+    if checkpoint.block_id > catalog.active.id:
+        path = f"{store.directory}/{block_name(checkpoint.block_id)}"
+        store.damage.append(f"{path}: is missing; {text}, and deletes, may have been in it")
+    else:
+        store.damage.append(f"{store.directory}: {text} are missing at the end")
     catalog.lost.add_range(catalog.last_seq + 1, last_seq)
-    store.damage.append(f"{store.directory}: sequences {catalog.last_seq + 1} to {last_seq} are missing at the end")
     catalog.last_seq = last_seq
     store.lose_tail()
 
@@ -437,12 +446,15 @@ def _mourn_tail(store: FileStore, last_seq: int) -> None:
 def _start_empty(store: FileStore, first_seq: int, checkpoint: Checkpoint | None) -> None:
     catalog = store.catalog
     catalog.first_seq, catalog.last_seq = first_seq, first_seq - 1
-    if checkpoint is not None and checkpoint.last_seq >= first_seq:
-        lost = SequenceSet(checkpoint.gone_seqs.gaps(checkpoint.first_seq, checkpoint.last_seq))
+    end_seq = checkpoint.end_seq(0) if checkpoint is not None else 0
+    if checkpoint is not None and end_seq >= first_seq:
+        lost = SequenceSet(checkpoint.gone_seqs.gaps(checkpoint.first_seq, end_seq))
         catalog.lost, catalog.last_time_ns = lost, checkpoint.last_time_ns
-        catalog.first_seq, catalog.last_seq = checkpoint.last_seq + 1, checkpoint.last_seq
+        catalog.first_seq, catalog.last_seq = end_seq + 1, end_seq
         if lost:
-            store.damage.append(f"{store.directory}: no block is left of sequences up to {checkpoint.last_seq}")
+            store.damage.append(f"{store.directory}: no block is left of sequences up to {end_seq}")
+    else:
+        store.reserved_seq = catalog.last_seq
     store.add_block(1)
 
 
