@@ -15,8 +15,9 @@ from __future__ import annotations
 import os
 import secrets
 import threading
+from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
@@ -199,8 +200,7 @@ class FileStore(BlockStore):
             if not (block.pending_size or block.id in self._new or block.id in self._sealed):
                 break  # the ones before it have nothing to write either
             commit.writes.insert(0, self._block_write(block))
-        if self._gone:
-            commit.writes = sorted([*self._gap_writes(), *commit.writes], key=lambda write: write.block.id)
+        self._add_gap_writes(commit.writes)
         commit.has_new_names = bool(self._new) or self._has_new_names
         if sync:
             commit.unsynced = list(self._unsynced.values())
@@ -357,27 +357,29 @@ class FileStore(BlockStore):
         checkpoint.reserved_seq = self.reserved_seq
         return checkpoint
 
-    def _gap_writes(self) -> Iterator[BlockWrite]:
+    def _add_gap_writes(self, writes: list[BlockWrite]) -> None:
         """Blocks that are gone before all of their sequences reached the disk: let them say that those are gone.
 
         What says so otherwise is written after the blocks between, and until then it would look as if a block had been
         lost. Sequences that were acknowledged are not named: the reason why they are gone may not be durable yet.
         """
-        for block, file in self._gone:
+        for block, file in sorted(self._gone, key=lambda gone: gone[0].id, reverse=True):
+            place = bisect_left(writes, block.id, key=lambda write: write.block.id)
             is_new = block.id in self._new
             self._new.discard(block.id)
-            following = next(other for other in self.catalog.blocks if other.id > block.id)
-            if not (is_new or block.pending_size) or block.last_seq < following.header.floor_seq:
-                continue
-            if block.last_seq <= block.written_seq:
-                continue
-            seqs = SequenceSet([(block.written_seq + 1, block.last_seq)])
-            rest = MsgBlock(block.header, block.path)
-            rest.body_size = rest.written_size = rest.synced_size = start = block.written_size
-            payload = RemovalGroup(0, 0, seqs).encode()
-            rest.stage(encode(Record(TOMBSTONE, b"", b"", payload, seqs.first, self._now()), block.seed))
-            end, index = rest.body_size, BlockIndex(self.catalog.table)
-            yield BlockWrite(rest, file, rest.pending(), start, end, [end], block.last_seq, is_new, None, index)
+            # Nobody misses it where no block follows, or where the floor of the next one explains it.
+            explained_seq = writes[place].block.header.floor_seq - 1 if place < len(writes) else block.last_seq
+            if max(block.written_seq, explained_seq) < block.last_seq:
+                writes.insert(place, self._gap_write(block, file, is_new))
+
+    def _gap_write(self, block: MsgBlock, file: BlockFile, is_new: bool) -> BlockWrite:
+        seqs = SequenceSet([(block.written_seq + 1, block.last_seq)])
+        rest = MsgBlock(block.header, block.path)
+        rest.body_size = rest.written_size = rest.synced_size = start = block.written_size
+        payload = RemovalGroup(0, 0, seqs).encode()
+        rest.stage(encode(Record(TOMBSTONE, b"", b"", payload, seqs.first, self._now()), block.seed))
+        end, index = rest.body_size, BlockIndex(self.catalog.table)
+        return BlockWrite(rest, file, rest.pending(), start, end, [end], block.last_seq, is_new, None, index)
 
     # Blocks
 
