@@ -15,7 +15,6 @@ Always true: acks and answers go out in the order of what they answer, and none 
 
 from __future__ import annotations
 
-import errno
 from array import array
 from collections.abc import Callable
 from contextlib import suppress
@@ -39,6 +38,7 @@ from jetlake.jetstream.stream_config import Retention, Storage, StreamConfig, fi
 from jetlake.ops import OP_WORDS
 from jetlake.store import FileStore, MemStore
 from jetlake.store.compaction import Compaction
+from jetlake.store.files import is_no_space
 from jetlake.subjects import decode_subject, encode_subject
 from jetlake.wire.headers import header_value
 
@@ -388,7 +388,7 @@ class Stream:
 
     def _refusal(self) -> ApiError:
         """Why nothing is stored."""
-        if isinstance(self.problem, OSError) and self.problem.errno in (errno.ENOSPC, errno.EDQUOT):
+        if is_no_space(self.problem.cause if isinstance(self.problem, StoreFrozen) else self.problem):
             return errors.INSUFFICIENT_RESOURCES()
         return errors.STREAM_STORE_FAILED(str(self.problem or "stream is stopped"))
 
@@ -436,6 +436,7 @@ class Stream:
         try:
             self.store.release()
             self.store = self._open_store()
+            self.store.check_writable()
         except (OSError, StoreError) as error:
             self.problem = error
             self.host.call_at(self.host.clock() + REOPEN_S * SECOND_NS, self._reopen)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from jetlake.errors import CorruptBlock, WrongKey
 from jetlake.store.envelope import Cipher, Compression, Envelope, EnvelopeError, KeySource, block_key, key_check
-from jetlake.store.files import File, Files
+from jetlake.store.files import File, Files, is_no_space
 from jetlake.store.format import (
     BODY_SIZE_MAX,
     FRAME_HEAD,
@@ -70,7 +70,8 @@ class BlockFile:
 
     def create(self) -> None:
         """Make the file, with its header. Its name is durable once the directory is synced."""
-        self._file = self.files.open(self.path, create=True)
+        if self._file is None:  # else the disk was full when it was made
+            self._file = self.files.open(self.path, create=True)
         self._file.pwrite(0, self.header.encode())
 
     def release(self) -> None:
@@ -97,12 +98,40 @@ class BlockFile:
             offset = HEADER_SIZE + plain_offset
             self.file_size = offset + sum(map(len, parts))
             if reserve and self.file_size > self._reserved_size:
-                parts = [*parts, _ZEROS]
-                self._reserved_size = self.file_size + len(_ZEROS)
-            self.file.pwritev(offset, parts)
+                self._write_and_reserve(offset, parts)
+            else:
+                self.file.pwritev(offset, parts)
             return
-        file_offset = self.file_size
-        self.file.pwritev(file_offset, self.add_frames(memoryview(b"".join(parts)), plain_offset, cuts, last_seq))
+        file_offset, frame_count = self.file_size, len(self.frames)
+        frames = self.add_frames(memoryview(b"".join(parts)), plain_offset, cuts, last_seq)
+        try:
+            self.file.pwritev(file_offset, frames)
+        except OSError:
+            self.file_size = file_offset
+            del self.frames[frame_count:]
+            raise
+
+    def _write_and_reserve(self, offset: int, parts: Sequence[memoryview]) -> None:
+        try:
+            self.file.pwritev(offset, [*parts, _ZEROS])
+            self._reserved_size = self.file_size + len(_ZEROS)
+        except OSError as error:
+            if not is_no_space(error):
+                raise
+            self.file.pwritev(offset, parts)  # there may still be enough for what matters
+            self.file.truncate(self.file_size)  # and for others
+
+    def stamp_floor(self, floor_seq: int) -> None:
+        """Say in the header, durably, that every sequence below one is gone. It takes no room on the disk."""
+        header = self.header._replace(floor_seq=floor_seq)
+        self.file.pwrite(0, header.encode())
+        self.file.sync()
+        self.header = header
+
+    def drop_body(self) -> None:
+        """Give back the room of the records, none of which is needed any more."""
+        self.file.truncate(HEADER_SIZE)
+        self.file_size, self._reserved_size, self.frames = HEADER_SIZE, 0, []
 
     def trim(self) -> None:
         """Take back what was reserved: nothing more is written for now."""

@@ -446,6 +446,10 @@ class BlockStore(Retention):
     def _load_found(self, seq: int | None) -> StoredMsg | None:
         return None if seq is None else self.load(seq)
 
+    def check_writable(self) -> None:
+        """StoreClosed or StoreFrozen when nothing can be stored."""
+        self._check_writable()
+
     def _check_writable(self) -> None:
         if self.closed:
             raise StoreClosed(self.name)

@@ -165,6 +165,11 @@ def atomic_write(files: Files, path: str, parts: Sequence[Buffer], *, durable: b
         files.sync_dir(os.path.dirname(path) or ".")
 
 
+def is_no_space(error: BaseException | None) -> bool:
+    """Whether the disk is full, or the user's share of it."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 def is_temp(name: str) -> bool:
     """Whether a name is that of a file which an interrupted atomic_write left over."""
     return _TEMP_NAME.search(name) is not None

@@ -29,13 +29,13 @@ from jetlake.store.block import CACHED_CHUNKS_MAX, BlockIndex, MsgBlock
 from jetlake.store.block_file import BlockFile, envelope_of, frame_cuts
 from jetlake.store.catalog import Catalog
 from jetlake.store.checkpoint import Checkpoint, write_checkpoint
-from jetlake.store.commit import SMALL_SIZE_MAX, BlockWrite, Commit, remove_block
+from jetlake.store.commit import SMALL_SIZE_MAX, BlockWrite, Commit, Floor, remove_block
 from jetlake.store.compaction import dead_part
 from jetlake.store.engine import BlockStore
 from jetlake.store.envelope import Cipher, block_key, key_check
 from jetlake.store.expiry import Expiry
 from jetlake.store.file_options import FileOptions
-from jetlake.store.files import OS_FILES, Files
+from jetlake.store.files import OS_FILES, Files, is_no_space
 from jetlake.store.format import CHECKPOINT_NAME, FLOOR, LOCK_NAME, SALT_SIZE, TOMBSTONE, BlockHeader, block_name
 from jetlake.store.legacy import migrate
 from jetlake.store.queries import Queries
@@ -93,7 +93,7 @@ class FileStore(BlockStore):
             self.reload(first_seq)
             migrate(self)
             self._apply_limits()
-            self.commit()
+            self._commit_opened()
         except BaseException:
             self.release()
             raise
@@ -126,6 +126,26 @@ class FileStore(BlockStore):
         self._rewriting: Rewrite | None = None  # one of them, by the commit that is running
         self.scratch: bytearray | None = bytearray()  # for recovery, which lets go of it when blocks are open
         recover(self, first_seq)
+        self.durable_seq = self.catalog.last_seq
+
+    def _commit_opened(self) -> None:
+        """Commit what opening changed. On a full disk it can be read all the same; as ever, it is frozen then."""
+        try:
+            self.commit()
+        except StoreFrozen:
+            if not is_no_space(self.frozen):
+                raise
+            if not self.catalog.table.total and self.catalog.active.id not in self._new:
+                self._empty_last()
+
+    def _empty_last(self) -> None:
+        """No message is left, and no room to say so: give back what the last block takes."""
+        file, first_seq = self.block_files[self.catalog.active.id], self.catalog.first_seq
+        file.stamp_floor(first_seq)
+        file.drop_body()
+        self.frozen = None
+        self.reload(first_seq)
+        self.commit()
 
     def __enter__(self) -> Self:
         return self
@@ -200,6 +220,7 @@ class FileStore(BlockStore):
             if not (block.pending_size or block.id in self._new or block.id in self._sealed):
                 break  # the ones before it have nothing to write either
             commit.writes.insert(0, self._block_write(block))
+        commit.floor = self._floor()
         self._add_gap_writes(commit.writes)
         commit.has_new_names = bool(self._new) or self._has_new_names
         if sync:
@@ -357,6 +378,20 @@ class FileStore(BlockStore):
         checkpoint.reserved_seq = self.reserved_seq
         return checkpoint
 
+    def _floor(self) -> Floor | None:
+        """How to make room if the disk is full; None when the oldest blocks go because of messages that are new."""
+        catalog = self.catalog
+        if not self._gone or catalog.last_seq > self.durable_seq:
+            return None
+        block, file = catalog.active, self.block_files[catalog.active.id]
+        is_going = block.id in self._new
+        if is_going:
+            block, file = max(self._gone, key=lambda gone: gone[0].id)
+        if block.sealed or block.id in self._new:
+            return None
+        files = [other for gone, other in self._gone if gone is not block and gone.last_seq < catalog.first_seq]
+        return Floor(catalog.first_seq, file, is_going, files)
+
     def _add_gap_writes(self, writes: list[BlockWrite]) -> None:
         """Blocks that are gone before all of their sequences reached the disk: let them say that those are gone.
 
@@ -476,6 +511,18 @@ class FileStore(BlockStore):
         block = self.catalog.blocks.pop()
         self._dropped(block)
         self.add_block(block.id + 1)
+
+    def _advance_first(self, seq: int) -> None:
+        """As in `Retention`; where no message is left, the block that is being written to gives its room back, too."""
+        super()._advance_first(seq)
+        catalog = self.catalog
+        if not catalog.table.total and catalog.active.body_size >= self.rewrite_size_min:
+            dropped, catalog.blocks = catalog.blocks, []
+            self.add_block(dropped[-1].id + 1)
+            for block in dropped:
+                catalog.forget(block)
+                self.removals.pop(block.id, None)
+                self._dropped(block)
 
     def _dropped(self, block: MsgBlock) -> None:
         file = self.block_files.pop(block.id)

@@ -20,7 +20,7 @@ from jetlake.store.block_file import BlockFile, Frame, envelope_of, read_header
 from jetlake.store.block_scan import BlockScan, Body, read_body, scan_block, uncount_gone
 from jetlake.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from jetlake.store.commit import remove_block
-from jetlake.store.files import atomic_write, is_temp
+from jetlake.store.files import atomic_write, is_no_space, is_temp
 from jetlake.store.format import HEADER_SIZE, block_name, parse_block_name, sidecar_name
 from jetlake.store.removal import LOST, RemovalGroup, still_said
 from jetlake.store.rewrite import finish_shredding, is_erased, overwrite, rewrite_block
@@ -106,7 +106,11 @@ def rebuild_sidecar(store: FileStore, block: MsgBlock, file: BlockFile) -> Sidec
     store.damage += [f"{block.path}: {text}" for text in scanned.damage]
     data = encode_sidecar(seal(block, block.index), block.index, file)
     path = f"{store.directory}/{sidecar_name(block.id)}"
-    atomic_write(store.files, path, [data], durable=store.options.sync != "never")
+    try:
+        atomic_write(store.files, path, [data], durable=store.options.sync != "never")
+    except OSError as error:
+        if not is_no_space(error):  # on a full disk, the next one who needs it makes it again
+            raise
     sidecar = decode_head(data, block.seed)
     is_good = sidecar is not None and decode_summary(sidecar, data[HEAD_SIZE:], block.seed, file.envelope)
     assert sidecar is not None and is_good, "what was just encoded is sound"
