@@ -145,6 +145,7 @@ class Stream:
             files=self.js.files,
             clock=self.host.clock,
             autocommit=False,
+            tree_locked=True,
         )
 
     def find_msg_id(self, msg_id: bytes, now_ns: int) -> int:

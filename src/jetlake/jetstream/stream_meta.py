@@ -30,10 +30,11 @@ from jetlake.errors import CorruptBlock
 from jetlake.jetstream.stream_config import StreamConfig
 from jetlake.store.consumer_store import consumer_file_name
 from jetlake.store.files import Files, atomic_write
+from jetlake.store.format import TREE_LOCK_NAME
 
 META_NAME = "meta.json"
 MSGS_NAME = "msgs"
-LOCK_NAME = "jetlake.lock"
+LOCK_NAME = TREE_LOCK_NAME
 _VERSION = 1
 _TOMB = "~"
 

@@ -200,7 +200,8 @@ class StoreWriter:
             raise
 
     def _open(self) -> FileStore:
-        return FileStore(self._target.store, options=FileOptions(self._options.block_size), autocommit=False)
+        target, options = self._target, FileOptions(self._options.block_size)
+        return FileStore(target.store, options=options, autocommit=False, tree_locked=bool(target.root))
 
     def _append(self, store: FileStore, results: list[Staged], writer: str, batch: int) -> None:
         """Append a batch unless it is there, with an entry of the ledger before and after."""

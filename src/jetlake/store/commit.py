@@ -79,7 +79,7 @@ class Commit:
             written = {write.block.id for write in self.writes}
             for file in self.unsynced:
                 if file.header.block_id not in written:  # the others are synced when they are written to
-                    file.file.sync()
+                    file.sync()
         try:
             self._write_blocks()
         except OSError as error:
@@ -134,7 +134,7 @@ class Commit:
         if write.sealed is not None:
             write.file.trim()
         if self.sync:
-            write.file.file.sync()
+            write.file.sync()
 
 
 def remove_block(files: Files, directory: str, file: BlockFile) -> None:

@@ -14,9 +14,7 @@ from __future__ import annotations
 
 import os
 import secrets
-import threading
 from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
@@ -36,7 +34,16 @@ from jetlake.store.envelope import Cipher, block_key, key_check
 from jetlake.store.expiry import Expiry
 from jetlake.store.file_options import FileOptions
 from jetlake.store.files import OS_FILES, Files, is_no_space
-from jetlake.store.format import CHECKPOINT_NAME, FLOOR, LOCK_NAME, SALT_SIZE, TOMBSTONE, BlockHeader, block_name
+from jetlake.store.format import (
+    CHECKPOINT_NAME,
+    FLOOR,
+    LOCK_NAME,
+    SALT_SIZE,
+    TOMBSTONE,
+    TREE_LOCK_NAME,
+    BlockHeader,
+    block_name,
+)
 from jetlake.store.legacy import migrate
 from jetlake.store.queries import Queries
 from jetlake.store.record import Record, encode
@@ -46,7 +53,7 @@ from jetlake.store.rewrite import Rewrite
 from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.sidecar import Seal, seal
 
-_OPEN_FILES_MAX = 64
+_TREE_DEPTH_MAX = 4  # how far above a stream's directory the lock of a server may lie
 # A sealed block is rewritten without its dead messages when more than this part of it is dead.
 _DEAD_PART_MAX = 0.5
 # A sealed block whose frames are smaller than this on average is rewritten in larger ones.
@@ -72,7 +79,9 @@ class FileStore(BlockStore):
         files: Files = OS_FILES,
         clock: Clock = system_clock,
         autocommit: bool = True,
+        tree_locked: bool = False,
     ) -> None:
+        """`tree_locked`: the caller has the lock of a directory above, so that this one needs none for itself."""
         self.directory = os.fspath(directory)
         super().__init__(
             self.directory, limits, block_size_max=options.block_size_max, clock=clock, autocommit=autocommit
@@ -83,13 +92,16 @@ class FileStore(BlockStore):
         self.store_salt = secrets.token_bytes(SALT_SIZE)
         self._committing = False
         self._synced_at_ns = clock()
-        self._open_files_lock = threading.Lock()
         if files.exists(self.directory):
             files.sync_dir(os.path.dirname(self.directory) or ".")  # it may be there since a crash, and not durable
         else:
             files.make_dirs(self.directory)
         self._lock = files.lock(f"{self.directory}/{LOCK_NAME}")
         try:
+            if tree_locked:
+                self._lock.release()  # nobody else had it, and the caller's keeps out who comes from now on
+            else:
+                _check_tree(files, self.directory)
             self.reload(first_seq)
             migrate(self)
             self._apply_limits()
@@ -113,7 +125,6 @@ class FileStore(BlockStore):
         self.torn_size = 0  # bytes of unfinished writes that recovery cut off
         self.damage: list[str] = []  # what recovery found unreadable, in words
         self.durable_seq = self.logged_floor_seq = 0
-        self._open_files: OrderedDict[int, BlockFile] = OrderedDict()
         self._new: set[int] = set()  # blocks whose file is not made yet
         self._sealed: dict[int, Seal] = {}  # blocks whose sidecar is not written yet
         self._unsynced: dict[int, BlockFile] = {}
@@ -196,7 +207,7 @@ class FileStore(BlockStore):
         file.append(block.pending(), start, self._frame_cuts(block, file), block.last_seq, reserve=sync)
         block.written_size, block.written_seq = end, block.last_seq
         if sync:
-            file.file.sync()
+            file.sync()
             block.synced_size = end
             self._synced_at_ns = self.clock()
         else:
@@ -404,7 +415,7 @@ class FileStore(BlockStore):
             self._new.discard(block.id)
             # Nobody misses it where no block follows, or where the floor of the next one explains it.
             explained_seq = writes[place].block.header.floor_seq - 1 if place < len(writes) else block.last_seq
-            if max(block.written_seq, explained_seq) < block.last_seq:
+            if (is_new or block.pending_size) and max(block.written_seq, explained_seq) < block.last_seq:
                 writes.insert(place, self._gap_write(block, file, is_new))
 
     def _gap_write(self, block: MsgBlock, file: BlockFile, is_new: bool) -> BlockWrite:
@@ -457,16 +468,10 @@ class FileStore(BlockStore):
 
     def _connect(self, block: MsgBlock, file: BlockFile) -> None:
         self.block_files[block.id] = file
-
-        def read_body(start: int, end: int) -> bytes:
-            self._use(file)
-            return file.read(start, end)
-
-        block.read_body = read_body
+        block.read_body = file.read
 
     def reattach(self, block: MsgBlock) -> None:
         """A block's file was changed under it: read it again, and write its sidecar anew."""
-        self._open_files.pop(block.id, None)
         self.block_files[block.id].release()
         file = self.attach(block)
         self.catalog.forget(block)
@@ -476,15 +481,6 @@ class FileStore(BlockStore):
         block.index = None
         block.body_size = block.written_size = block.synced_size = sidecar.body_size
         block.last_hash = sidecar.last_hash
-
-    def _use(self, file: BlockFile) -> None:
-        """Keep the number of open files within bounds."""
-        block_id = file.header.block_id
-        with self._open_files_lock:
-            self._open_files[block_id] = file
-            self._open_files.move_to_end(block_id)
-            while len(self._open_files) > _OPEN_FILES_MAX:
-                self._open_files.popitem(last=False)[1].release()
 
     def _load_index(self, block: MsgBlock) -> BlockIndex:
         if self._rewriting is not None and self._rewriting.block is block:
@@ -526,7 +522,6 @@ class FileStore(BlockStore):
 
     def _dropped(self, block: MsgBlock) -> None:
         file = self.block_files.pop(block.id)
-        self._open_files.pop(block.id, None)
         self._unsynced.pop(block.id, None)
         self._sealed.pop(block.id, None)
         self._sparse.discard(block.id)
@@ -594,7 +589,6 @@ class FileStore(BlockStore):
         rewrite.old.release()
         if self.block_files.get(block.id) is not rewrite.old:
             return  # it was dropped meanwhile
-        self._open_files.pop(block.id, None)
         self._unsynced.pop(block.id, None)
         self._connect(block, rewrite.file)
         self.catalog.forget(block)
@@ -722,3 +716,15 @@ class FileStore(BlockStore):
 
         report = check_store(self.directory, files=self.files, keys=self.options.keys)
         assert report.ok or self.damage, f"{self.directory}: {report.problems}"
+
+
+def _check_tree(files: Files, directory: str) -> None:
+    """StoreLocked when a server has the directory, among others.
+
+    The store's own lock is held by now: a server that starts after this finds it.
+    """
+    for _ in range(_TREE_DEPTH_MAX):
+        directory = os.path.dirname(os.path.abspath(directory))
+        path = f"{directory}/{TREE_LOCK_NAME}"
+        if files.exists(path):
+            files.lock(path, shared=True).release()

@@ -191,3 +191,5 @@ def parse_block_name(name: str) -> int | None:
 
 CHECKPOINT_NAME = "stream.state"
 LOCK_NAME = "stream.lock"
+# In a directory with many streams below it: whoever holds it may use all of them.
+TREE_LOCK_NAME = "jetlake.lock"

@@ -62,9 +62,8 @@ class Rewrite:
     ) -> None:
         """Take down what is gone. What lies after `last_seq` is left out; `extra` is for the new file to say, too."""
         self.block, self.index, self.old = block, store.catalog.index(block), store.block_files[block.id]
-        assert self.old.file, "open, and so it stays"
+        self.old.pin()
         self.old.trim()  # what is reserved is no damage
-        self.old.is_pinned = True
         self.missing = SequenceSet()  # messages that ought to be live and cannot be read
         header = store.new_header(block.id, block.header.generation + 1, block.first_seq, block.floor_seq, block.seed)
         block.header = header._replace(last_time_ns=block.header.last_time_ns)

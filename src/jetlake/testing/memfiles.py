@@ -76,7 +76,7 @@ class _Inode:
         self.data = bytearray(content)
         self.base = bytearray(content)
         self.changes: list[_Change] = []
-        self.locked = False
+        self.lock_count = 0  # how many share the lock; -1: one has it alone
 
     def change(self, change: _Change) -> None:
         change.apply(self.data)
@@ -339,12 +339,12 @@ class MemFiles(Files):
         with self._mutating(f"sync_dir {_shown(path)}"):
             self._dir(_names(path), path).sync()
 
-    def lock(self, path: str) -> Lock:
+    def lock(self, path: str, *, shared: bool = False) -> Lock:
         with self._reading():
             inode = self._inode(path) if self.exists(path) else self._create(path)
-            if inode.locked:
+            if inode.lock_count < 0 or (inode.lock_count and not shared):
                 raise StoreLocked(path)
-            inode.locked = True
+            inode.lock_count += 1 if shared else -1
             return _MemLock(path, inode)
 
     # How calls are counted and fail
@@ -541,7 +541,7 @@ class _MemLock(Lock):
 
     def release(self) -> None:
         if self._inode is not None:
-            self._inode.locked = False
+            self._inode.lock_count -= 1 if self._inode.lock_count > 0 else -1
             self._inode = None
 
 

@@ -45,7 +45,7 @@ def _in_directory(settings: Options, dead_part_max: float) -> list[Compacted]:
                 stack.enter_context(OS_FILES.lock(f"{path}/{ROOT_NAME}/{LOCK_NAME}"))
             for name, directory in find_streams(path, settings.stream if is_root else "", settings.account):
                 options = FileOptions(keys=settings.keys)
-                with FileStore(directory, options=options) as store:
+                with FileStore(directory, options=options, tree_locked=is_root) as store:
                     before = store.utilisation()[0]
                     blocks = store.compact_files(dead_part_max)
                     done.append(Compacted(name, blocks, before, store.utilisation()[0]))
