@@ -45,6 +45,7 @@ from jetlake.store.format import (
     block_name,
 )
 from jetlake.store.legacy import migrate
+from jetlake.store.locked import locked
 from jetlake.store.queries import Queries
 from jetlake.store.record import Record, encode
 from jetlake.store.recover import load_index, outward_groups, rebuild_sidecar, recover
@@ -170,116 +171,121 @@ class FileStore(BlockStore):
 
     def commit(self, *, sync: bool | None = None) -> int:
         """Write what is staged, and sync it when that is due (or as told); the last durable sequence."""
-        self._check_writable()
-        try:
-            if sync is None and self.commit_small():
-                return self.durable_seq
-            commit = self.prepare_commit(sync=sync)
+        with self.lock:
+            self._check_writable()
+            try:
+                if sync is None and self.commit_small():
+                    return self.durable_seq
+                commit = self.prepare_commit(sync=sync)
+                if commit is not None:
+                    commit.run()
+            except Exception as error:
+                self.fail_commit(error)
+                raise StoreFrozen(self.name, error) from error
             if commit is not None:
-                commit.run()
-        except Exception as error:
-            self.fail_commit(error)
-            raise StoreFrozen(self.name, error) from error
-        if commit is not None:
-            self.complete_commit(commit)
-        return self.durable_seq
+                self.complete_commit(commit)
+            return self.durable_seq
 
     def commit_small(self) -> bool:
         """Commit here and now, when that is nothing but a few bytes for the active block; False when it is more.
 
         The short way of one message that somebody waits for. An error means what it means in `Commit.run`.
         """
-        self._check_writable()
-        catalog = self.catalog
-        block = catalog.blocks[-1]
-        start, end = block.written_size, block.body_size
-        if not 0 < end - start <= SMALL_SIZE_MAX or self.removals or catalog.first_seq > self.logged_floor_seq:
-            return False
-        if self._new or self._sealed or self._gone or self._sparse or self._repeats:
-            return False
-        if catalog.last_seq > self.reserved_seq:
-            return False
-        sync = self._is_sync_due()
-        if sync and (self._unsynced or self._has_new_names):
-            return False
-        assert not self._committing, "one commit at a time"
-        file = self.block_files[block.header.block_id]
-        file.append(block.pending(), start, self._frame_cuts(block, file), block.last_seq, reserve=sync)
-        block.written_size, block.written_seq = end, block.last_seq
-        if sync:
-            file.sync()
-            block.synced_size = end
-            self._synced_at_ns = self.clock()
-        else:
-            self._unsynced[block.header.block_id] = file
-        if len(block.chunks) > CACHED_CHUNKS_MAX:
-            block.trim_chunks()
-        self.durable_seq = catalog.last_seq
-        return True
+        with self.lock:
+            self._check_writable()
+            catalog = self.catalog
+            block = catalog.blocks[-1]
+            start, end = block.written_size, block.body_size
+            if not 0 < end - start <= SMALL_SIZE_MAX or self.removals or catalog.first_seq > self.logged_floor_seq:
+                return False
+            if self._new or self._sealed or self._gone or self._sparse or self._repeats:
+                return False
+            if catalog.last_seq > self.reserved_seq:
+                return False
+            sync = self._is_sync_due()
+            if sync and (self._unsynced or self._has_new_names):
+                return False
+            assert not self._committing, "one commit at a time"
+            file = self.block_files[block.header.block_id]
+            file.append(block.pending(), start, self._frame_cuts(block, file), block.last_seq, reserve=sync)
+            block.written_size, block.written_seq = end, block.last_seq
+            if sync:
+                file.sync()
+                block.synced_size = end
+                self._synced_at_ns = self.clock()
+            else:
+                self._unsynced[block.header.block_id] = file
+            if len(block.chunks) > CACHED_CHUNKS_MAX:
+                block.trim_chunks()
+            self.durable_seq = catalog.last_seq
+            return True
 
     def prepare_commit(self, *, sync: bool | None = None) -> Commit | None:
         """Everything that is staged and not yet on its way to the disk; None when there is nothing to do."""
-        self._check_writable()
-        assert not self._committing, "one commit at a time"
-        self._stage_removals()
-        sync, rewrite = self._is_sync_due() if sync is None else sync, self._begin_rewrite()
-        if (self._gone or rewrite is not None) and self.options.sync != "never":
-            sync = True  # what says that messages are gone must be durable before they go
-        catalog = self.catalog
-        commit = Commit(self.files, self.directory, sync, catalog.last_seq)
-        for block in reversed(catalog.blocks):
-            if not (block.pending_size or block.id in self._new or block.id in self._sealed):
-                break  # the ones before it have nothing to write either
-            commit.writes.insert(0, self._block_write(block))
-        commit.floor = self._floor()
-        self._add_gap_writes(commit.writes)
-        commit.has_new_names = bool(self._new) or self._has_new_names
-        if sync:
-            commit.unsynced = list(self._unsynced.values())
-        if self._sealed or catalog.last_seq > self.reserved_seq:
-            commit.checkpoint = self._reserve()
-        commit.dropped, self._gone = [file for _, file in self._gone], []
-        commit.rewrite = rewrite
-        if not (commit.writes or commit.unsynced or commit.dropped or commit.checkpoint or rewrite):
-            self.durable_seq = catalog.last_seq
-            return None
-        self._committing = True
-        return commit
+        with self.lock:
+            self._check_writable()
+            assert not self._committing, "one commit at a time"
+            self._stage_removals()
+            sync, rewrite = self._is_sync_due() if sync is None else sync, self._begin_rewrite()
+            if (self._gone or rewrite is not None) and self.options.sync != "never":
+                sync = True  # what says that messages are gone must be durable before they go
+            catalog = self.catalog
+            commit = Commit(self.files, self.directory, sync, catalog.last_seq)
+            for block in reversed(catalog.blocks):
+                if not (block.pending_size or block.id in self._new or block.id in self._sealed):
+                    break  # the ones before it have nothing to write either
+                commit.writes.insert(0, self._block_write(block))
+            commit.floor = self._floor()
+            self._add_gap_writes(commit.writes)
+            commit.has_new_names = bool(self._new) or self._has_new_names
+            if sync:
+                commit.unsynced = list(self._unsynced.values())
+            if self._sealed or catalog.last_seq > self.reserved_seq:
+                commit.checkpoint = self._reserve()
+            commit.dropped, self._gone = [file for _, file in self._gone], []
+            commit.rewrite = rewrite
+            if not (commit.writes or commit.unsynced or commit.dropped or commit.checkpoint or rewrite):
+                self.durable_seq = catalog.last_seq
+                return None
+            self._committing = True
+            return commit
 
     def complete_commit(self, commit: Commit) -> int:
         """Take note that a commit was carried out; the last durable sequence."""
-        self._committing = False
-        for write in commit.writes:
-            block = write.block
-            block.written_size, block.written_seq = write.end, write.last_seq
-            self._new.discard(block.id)
-            if self.block_files.get(block.id) is not write.file:
-                continue  # it was dropped, before or meanwhile
+        with self.lock:
+            self._committing = False
+            for write in commit.writes:
+                block = write.block
+                block.written_size, block.written_seq = write.end, write.last_seq
+                self._new.discard(block.id)
+                if self.block_files.get(block.id) is not write.file:
+                    continue  # it was dropped, before or meanwhile
+                if commit.sync:
+                    block.synced_size = write.end
+                elif write.parts or write.is_new:
+                    self._unsynced[block.id] = write.file
+                assert block.synced_size <= block.written_size <= block.body_size
+                if write.sealed is not None:
+                    self._sealed.pop(block.id, None)
+                    write.file.release()
+                    self.catalog.let_go(block)
+                    if self._is_choppy(block, write.file):
+                        self._sparse.add(block.id)
+                block.trim_chunks(0 if block.sealed else CACHED_CHUNKS_MAX)
+            self._has_new_names = commit.has_new_names and not commit.sync
             if commit.sync:
-                block.synced_size = write.end
-            elif write.parts or write.is_new:
-                self._unsynced[block.id] = write.file
-            assert block.synced_size <= block.written_size <= block.body_size
-            if write.sealed is not None:
-                self._sealed.pop(block.id, None)
-                write.file.release()
-                self.catalog.let_go(block)
-                if self._is_choppy(block, write.file):
-                    self._sparse.add(block.id)
-            block.trim_chunks(0 if block.sealed else CACHED_CHUNKS_MAX)
-        self._has_new_names = commit.has_new_names and not commit.sync
-        if commit.sync:
-            for file in commit.unsynced:
-                self._unsynced.pop(file.header.block_id, None)
-            self._synced_at_ns = self.clock()
-        if commit.sync or self.options.sync != "always":
-            self.durable_seq = commit.last_seq
-        if commit.rewrite is not None:
-            self.adopt(commit.rewrite)
-            if commit.rewrite.block.id in self.block_files:
-                self._after_removal(commit.rewrite.block)  # of what left meanwhile
-        return self.durable_seq
+                for file in commit.unsynced:
+                    self._unsynced.pop(file.header.block_id, None)
+                self._synced_at_ns = self.clock()
+            if commit.sync or self.options.sync != "always":
+                self.durable_seq = commit.last_seq
+            if commit.rewrite is not None:
+                self.adopt(commit.rewrite)
+                if commit.rewrite.block.id in self.block_files:
+                    self._after_removal(commit.rewrite.block)  # of what left meanwhile
+            return self.durable_seq
 
+    @locked
     def fail_commit(self, error: BaseException) -> None:
         """A commit failed: refuse further writes, for what the disk holds is unknown."""
         self._committing = False
@@ -603,11 +609,13 @@ class FileStore(BlockStore):
 
     # Maintenance
 
+    @locked
     def compact_files(self, dead_part_max: float = 0.0) -> int:
         """Rewrite every block of which more than a part is dead; how many."""
         self._check_writable()
         return maintenance.compact_files(self, dead_part_max)
 
+    @locked
     def rotate_keys(self, options: FileOptions) -> None:
         """Write every block again under other options: another key, cipher or compression.
 
@@ -672,11 +680,13 @@ class FileStore(BlockStore):
 
     # The end
 
+    @locked
     def utilisation(self) -> tuple[int, int]:
         """Bytes on disk, and how many of them live messages account for."""
         total = sum(file.file_size for file in self.block_files.values())
         return total, self.catalog.size
 
+    @locked
     def stop(self) -> None:
         """Make everything durable and close. Further writes are refused."""
         if self.closed:
@@ -693,11 +703,13 @@ class FileStore(BlockStore):
         if os.environ.get("JETLAKE_VERIFY") and self.frozen is None:
             self._verify()
 
+    @locked
     def delete(self) -> None:
         """Close, and remove the directory with everything in it."""
         self.release()
         self.files.remove_tree(self.directory)
 
+    @locked
     def release(self) -> None:
         self.closed = True
         self.catalog.close()

@@ -12,6 +12,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import islice
+from threading import RLock
 
 from jetlake.clock import Clock, system_clock
 from jetlake.errors import CorruptBlock, LimitExceeded
@@ -50,6 +51,7 @@ class Retention(ABC):
     ) -> None:
         self.name, self.limits, self.block_size_max, self.autocommit = name, limits, block_size_max, autocommit
         self.clock = clock
+        self.lock = RLock()
         self.catalog = Catalog()
         self.queries = Queries(self.catalog)
         self.expiry = Expiry(self)
