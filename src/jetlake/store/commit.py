@@ -27,6 +27,7 @@ from jetlake.store.files import Files, atomic_write, is_no_space
 from jetlake.store.format import block_name, sidecar_name
 from jetlake.store.rewrite import Rewrite
 from jetlake.store.sidecar import Seal, encode_sidecar
+from jetlake.store.summary import subject_bits
 
 SMALL_SIZE_MAX = 4096  # what is not worth a thread, nor an object that says what there is to do
 
@@ -109,6 +110,7 @@ class Commit:
     def _write_extras(self) -> None:
         for write in self.writes:
             if write.sealed is not None:
+                write.block.subject_bits = subject_bits(write.sealed.subjects, 0, len(write.sealed.subjects))
                 data = encode_sidecar(write.sealed, write.index, write.file)
                 atomic_write(self.files, f"{self.directory}/{sidecar_name(write.block.id)}", [data], durable=self.sync)
         if self.checkpoint is not None:

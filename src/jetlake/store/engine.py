@@ -257,12 +257,13 @@ class BlockStore(Retention):
         if seq < 0 or keep < 0 or (seq and keep):
             raise BadRequest("purge takes a sequence or a number to keep")
         filter = self.queries.filter(filters)
-        if not filter.subjects.is_all:
+        table = self.catalog.table
+        if not filter.subjects.is_all and table.match_total(filter.subjects) < table.total:
             purged = self._purge_matching(filters, seq, keep)
         elif keep:
-            purged = self._evict(count=max(self.catalog.table.total - keep, 0))
+            purged = self._evict(count=max(table.total - keep, 0))
         elif seq:
-            purged = self._compact(seq)
+            purged = self._compact(seq if filter.subjects.is_all else min(seq, self.catalog.last_seq + 1))
         else:
             purged = self._purge_all(self.catalog.last_seq + 1)
         self._done()

@@ -27,6 +27,7 @@ from jetlake.store.rewrite import finish_shredding, is_erased, overwrite, rewrit
 from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.sidecar import HEAD_SIZE, Sidecar, decode_head, decode_index, decode_summary, encode_sidecar, seal
 from jetlake.store.subject_table import SubjectTable
+from jetlake.store.summary import subject_bits
 
 if TYPE_CHECKING:
     from jetlake.store.filestore import FileStore
@@ -197,6 +198,7 @@ def _open_sealed(store: FileStore, part: _Part, *, rebuild: bool = False) -> Non
     file.file_size = sidecar.file_size
     block.sealed = True
     block.expiring = sidecar.expiring
+    block.subject_bits = subject_bits(sidecar.summary, sidecar.subjects_start, len(sidecar.summary))
 
 
 def _load_sidecar(store: FileStore, block: MsgBlock, file: BlockFile) -> Sidecar | None:
