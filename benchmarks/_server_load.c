@@ -3,13 +3,18 @@
  *   load publish PORT key=value...     publish and count: acks of a stream, or deliveries to subscribers, or nothing;
  *                                      and consume, alone (connections=0) or at the same time
  *   load latency PORT key=value...     publish one message at a time, wait for its ack, and note how long that took
+ *   load connect PORT key=value...     connect, log in, wait for the PONG and leave, one connection after the other
  *
  * Keys: count (messages in all), connections, window (unacked messages of a connection; 0: no acks are asked for),
  * size (payload), subject (a prefix), subjects (how many; message i takes a scattered one, all of them are used), ids
- * (1: each message has its Nats-Msg-Id), subscribers (connections that get every message), consumers (connections that
- * share what there is of the consumer C of the stream LOAD), deliver (a subject: they are pushed to there, and answer
- * flow control; without it they pull), batch (of a pull), acks (1: each message is acknowledged, and the last one's ack
- * is answered before the clock stops: what was sent before it is then done).
+ * (1: each message has its Nats-Msg-Id), expect (1: each message has the last sequence of its subject, which must be
+ * larger in number than the window), subscribers (connections that get every message), queue (1: each message goes to
+ * one of them), consumers (connections that share what there is of the consumer C of the stream LOAD), deliver (a
+ * subject: they are pushed to there, and answer flow control; without it they pull), batch (of a pull), pulls (that
+ * overlap), acks (1: each message is acknowledged, and the last one's ack is answered before the clock stops: what was
+ * sent before it is then done), user (the name and password to log in with).
+ * Requests are messages whose answers count as acks: body is a payload, and each # in body or subject stands for the
+ * message's number below `subjects`, plus base. An answer with headers must be a message, not a status.
  * Prints one line of JSON. Any error from the server, and any connection that ends early, is an error here.
  */
 #define _GNU_SOURCE
@@ -28,14 +33,14 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { OUT_SIZE = 1 << 18, IN_SIZE = 1 << 20, POOL_SIZE = 1 << 20, CONNECTIONS_MAX = 256, IDLE_MS_MAX = 120000,
+enum { OUT_SIZE_MIN = 1 << 18, IN_SIZE = 1 << 20, POOL_SIZE = 1 << 21, CONNECTIONS_MAX = 1024, IDLE_MS_MAX = 120000,
        LINE_SIZE_MAX = 1024 };
 
 static struct { /* what the command line says */
-    long count, connections, window, size, subjects, ids, subscribers, consumers, batch, acks;
-    const char *subject, *deliver;
+    long count, connections, window, size, subjects, ids, expect, subscribers, queue, consumers, batch, pulls, acks, base;
+    const char *subject, *deliver, *body, *user;
     int port;
-} opt = {.count = 1000, .connections = 1, .window = 1, .size = 128, .subjects = 1, .batch = 1, .subject = "bench"};
+} opt = {.count = 1000, .connections = 1, .window = 1, .size = 128, .subjects = 1, .batch = 1, .pulls = 1, .subject = "bench"};
 
 typedef enum { PUBLISHER, SUBSCRIBER, CONSUMER } Role;
 
@@ -47,11 +52,13 @@ typedef struct {
     size_t received, expected;               /* bytes, of a subscriber */
     int pinged, owes_pong, is_done;
     size_t out_start, out_end, in_start, in_end;
-    char out[OUT_SIZE], in[IN_SIZE];
+    char *out, in[IN_SIZE];
 } Conn;
 
 static char *pool;
 static uint64_t run_id;
+static uint64_t *last_seqs; /* by subject, as the acks told them */
+static size_t out_size;
 
 static void die(const char *format, ...) {
     va_list args;
@@ -89,15 +96,43 @@ static uint64_t mix(uint64_t x) { /* splitmix64: any number, scattered */
     return x ^ (x >> 31);
 }
 
-/* `PUB <subject>[.<n>] [_INBOX.load.<connection>.<i>] <size>` and the payload; HPUB with an id. */
+static uint64_t number_of(long i) { /* the factor is prime: all subjects are met */
+    return opt.subjects > 1 ? (uint64_t)i * 2654435761ULL % opt.subjects : 0;
+}
+
+/* A text in which # stands for a number. */
+static char *put_template(char *p, const char *text, uint64_t n) {
+    for (; *text; text++)
+        if (*text == '#') p = put_number(p, n);
+        else *p++ = *text;
+    return p;
+}
+
+static char *put_headers(char *p, long i) {
+    if (opt.ids) {
+        p = put_text(p, "NATS/1.0\r\nNats-Msg-Id: ");
+        uint64_t halves[2] = {mix(run_id), mix(i)};
+        for (int h = 0; h < 2; h++)
+            for (int k = 60; k >= 0; k -= 4) *p++ = "0123456789abcdef"[halves[h] >> k & 15];
+        p = put_text(p, "\r\n\r\n");
+    } else if (opt.expect) {
+        p = put_text(p, "NATS/1.0\r\nNats-Expected-Last-Subject-Sequence: ");
+        p = put_text(put_number(p, last_seqs[number_of(i)]), "\r\n\r\n");
+    }
+    return p;
+}
+
+/* `PUB <subject>[.<n>] [_INBOX.load.<connection>.<i>] <size>` and the payload; HPUB with headers. */
 static char *put_message(char *p, int connection, long i) {
-    static const char id_start[] = "NATS/1.0\r\nNats-Msg-Id: ";
-    const int id_size = sizeof id_start - 1 + 32 + 4;
-    p = put_text(p, opt.ids ? "HPUB " : "PUB ");
-    p = put_text(p, opt.subject);
-    if (opt.subjects > 1) {
+    char headers[128], body[LINE_SIZE_MAX];
+    uint64_t number = opt.base + (opt.subjects > 1 ? number_of(i) : (uint64_t)i);
+    size_t headers_size = put_headers(headers, i) - headers, size = opt.size;
+    if (opt.body) size = put_template(body, opt.body, number) - body;
+    p = put_text(p, headers_size ? "HPUB " : "PUB ");
+    p = put_template(p, opt.subject, number);
+    if (opt.subjects > 1 && !opt.body && !strchr(opt.subject, '#')) {
         *p++ = '.';
-        p = put_number(p, (uint64_t)i * 2654435761ULL % opt.subjects); /* the factor is prime: all subjects are met */
+        p = put_number(p, number);
     }
     *p++ = ' ';
     if (opt.window) {
@@ -107,25 +142,19 @@ static char *put_message(char *p, int connection, long i) {
         p = put_number(p, i);
         *p++ = ' ';
     }
-    if (opt.ids) {
-        p = put_number(p, id_size);
+    if (headers_size) {
+        p = put_number(p, headers_size);
         *p++ = ' ';
     }
-    p = put_number(p, opt.size + (opt.ids ? id_size : 0));
+    p = put_number(p, headers_size + size);
     p = put_text(p, "\r\n");
-    if (opt.ids) {
-        p = put_text(p, id_start);
-        uint64_t halves[2] = {mix(run_id), mix(i)};
-        for (int h = 0; h < 2; h++)
-            for (int k = 60; k >= 0; k -= 4) *p++ = "0123456789abcdef"[halves[h] >> k & 15];
-        p = put_text(p, "\r\n\r\n");
-    }
-    memcpy(p, pool + mix(i) % (POOL_SIZE - opt.size), opt.size);
-    p += opt.size;
-    return put_text(p, "\r\n");
+    memcpy(p, headers, headers_size);
+    p += headers_size;
+    memcpy(p, opt.body ? body : pool + mix(i) % (POOL_SIZE - opt.size), size);
+    return put_text(p + size, "\r\n");
 }
 
-static size_t frame_size_max(void) { return opt.size + strlen(opt.subject) + 256; }
+static size_t frame_size_max(void) { return opt.size + strlen(opt.subject) + 512 + (opt.body ? LINE_SIZE_MAX : 0); }
 
 static void send_all(int fd, const char *data, size_t size) {
     while (size) {
@@ -133,6 +162,12 @@ static void send_all(int fd, const char *data, size_t size) {
         if (n < 0) die("send: %s", strerror(errno));
         data += n, size -= n;
     }
+}
+
+static int put_connect(char *line, size_t size) {
+    char login[256] = "";
+    if (opt.user) snprintf(login, sizeof login, ",\"user\":\"%s\",\"pass\":\"%s\"", opt.user, opt.user);
+    return snprintf(line, size, "CONNECT {\"verbose\":false,\"pedantic\":false,\"echo\":true,\"headers\":true,\"protocol\":0%s}\r\n", login);
 }
 
 /* Connect, subscribe, and wait for the PONG that says that the server knows. */
@@ -145,10 +180,9 @@ static void greet(Conn *c, int number) {
     c->fd = socket(AF_INET, SOCK_STREAM, 0);
     if (connect(c->fd, (void *)&address, sizeof address)) die("connect: %s", strerror(errno));
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    int size = snprintf(line, sizeof line,
-                        "CONNECT {\"verbose\":false,\"pedantic\":false,\"echo\":true,\"headers\":true,\"protocol\":0}\r\n");
+    int size = put_connect(line, sizeof line);
     if (c->role == SUBSCRIBER)
-        size += snprintf(line + size, sizeof line - size, "SUB %s 1\r\n", opt.subject);
+        size += snprintf(line + size, sizeof line - size, "SUB %s %s1\r\n", opt.subject, opt.queue ? "q " : "");
     else if (c->role == CONSUMER) /* pushed messages start to come with the subscription, when the clock runs */
         size += opt.deliver ? 0 : snprintf(line + size, sizeof line - size, "SUB _INBOX.pull.%d 1\r\n", number);
     else if (opt.window)
@@ -169,7 +203,7 @@ static int may_publish(const Conn *c) {
 static void fill(Conn *c, int number) {
     size_t most = frame_size_max();
     if (c->out_start == c->out_end) c->out_start = c->out_end = 0;
-    char *p = c->out + c->out_end, *stop = c->out + OUT_SIZE - most;
+    char *p = c->out + c->out_end, *stop = c->out + out_size - most;
     if (c->owes_pong && p < stop) {
         p = put_text(p, "PONG\r\n");
         c->owes_pong = 0;
@@ -186,13 +220,13 @@ static void fill(Conn *c, int number) {
 /* Ask for messages: subscribe to those that are pushed, or pull a batch when the last one is complete. */
 static void ask(Conn *c, int number) {
     if (c->out_start == c->out_end) c->out_start = c->out_end = 0;
-    if (OUT_SIZE - c->out_end < 2 * LINE_SIZE_MAX) return;
+    if (out_size - c->out_end < 2 * LINE_SIZE_MAX) return;
     char *p = c->out + c->out_end;
     if (c->owes_pong) {
         p = put_text(p, "PONG\r\n");
         c->owes_pong = 0;
     }
-    if (c->got == c->asked && c->asked < c->quota) {
+    while (c->asked < c->quota && c->asked - c->got <= (opt.pulls - 1) * opt.batch && out_size - (p - c->out) > LINE_SIZE_MAX) {
         if (opt.deliver) {
             c->asked = c->quota;
             p += snprintf(p, LINE_SIZE_MAX, "SUB %s 1\r\n", opt.deliver);
@@ -216,6 +250,18 @@ static void flush_out(Conn *c) {
     }
 }
 
+/* Remember which sequence a subject has now: MSG _INBOX.load.<connection>.<i> 1 <size>, {"stream":"LOAD","seq":<n>} */
+static void note_seq(const char *line, const char *payload, long size) {
+    const char *dot = line + strlen("MSG _INBOX.load."), *at = memmem(payload, size, "\"seq\":", 6);
+    if (!at) die("an ack without a sequence: %.*s", (int)size, payload);
+    last_seqs[number_of(atol(strchr(dot, '.') + 1))] = strtoull(at + 6, NULL, 10);
+}
+
+static int is_refusal(int has_headers, const char *payload, long size) {
+    if (has_headers) return size < 9 || memcmp(payload, "NATS/1.0\r", 9);
+    return size < 9 || memmem(payload, size < 200 ? size : 200, "\"error\"", 7);
+}
+
 /* Count acks in whole frames from `p`; returns where the first that is not whole starts. */
 static char *count_acks(Conn *c, char *p, char *end) {
     for (;;) {
@@ -227,7 +273,8 @@ static char *count_acks(Conn *c, char *p, char *end) {
             long size = strtol(size_start, NULL, 10);
             if (end - line_end < size + 3) return p;
             char *payload = line_end + 1;
-            if (*p == 'H' || size < 9 || !memcmp(payload, "{\"error\"", 8)) die("not acked: %.*s", (int)size, payload);
+            if (is_refusal(*p == 'H', payload, size)) die("not acked: %.*s", (int)size, payload);
+            if (opt.expect) note_seq(p, payload, size);
             c->acked++;
             p = payload + size + 2;
         } else if (!memcmp(p, "PONG", 4)) {
@@ -288,7 +335,7 @@ static void take_message(Conn *c, int number, char *line, char *line_end, char *
 /* Take whole frames for as long as there is room for acks. */
 static void take_messages(Conn *c, int number) {
     char *p = c->in + c->in_start, *end = c->in + c->in_end;
-    while (OUT_SIZE - c->out_end > LINE_SIZE_MAX) {
+    while (out_size - c->out_end > LINE_SIZE_MAX) {
         char *line_end = memchr(p, '\n', end - p);
         if (!line_end) break;
         if (*p == 'M' || *p == 'H') {
@@ -354,10 +401,23 @@ static void report(int64_t wall_ns, const int64_t *times, long count) {
     printf("}\n");
 }
 
+/* Let a connection do what it can without waiting; which events it waits for then. */
+static short step(Conn *c, int number) {
+    if (c->role == CONSUMER) {
+        consume(c, number);
+        return POLLIN | (c->out_start < c->out_end ? POLLOUT : 0);
+    }
+    if (c->role == SUBSCRIBER) return POLLIN;
+    fill(c, number);
+    flush_out(c);
+    return POLLIN | (c->out_start < c->out_end || may_publish(c) || (c->sent == c->quota && !c->pinged) ? POLLOUT : 0);
+}
+
 static void publish(void) {
     int total = opt.connections + opt.subscribers + opt.consumers;
     Conn *conns = calloc(total, sizeof *conns);
     struct pollfd polls[CONNECTIONS_MAX];
+    size_t queue_received = 0, queue_expected = 0;
     if (!conns || total > CONNECTIONS_MAX) die("too many connections");
     for (int k = 0; k < total; k++) {
         Conn *c = conns + k;
@@ -369,30 +429,37 @@ static void publish(void) {
             c->quota = opt.count * (number + 1) / sharers - c->first;
         }
         char line[512];
+        c->out = malloc(out_size);
         c->expected = (size_t)opt.count * (snprintf(line, sizeof line, "MSG %s 1 %ld\r\n", opt.subject, opt.size) + opt.size + 2);
+        if (opt.queue) queue_expected = c->expected, c->expected = 0; /* whoever gets them: their sum counts */
         greet(c, k);
-        polls[k].fd = c->fd;
+        polls[k] = (struct pollfd){.fd = c->fd, .revents = POLLOUT};
     }
     int64_t start = now_ns(CLOCK_MONOTONIC);
-    for (int left = total; left;) {
-        left = 0;
+    for (int left = total;;) {
         for (int k = 0; k < total; k++) {
             Conn *c = conns + k;
-            polls[k].events = POLLIN;
-            if (c->role == CONSUMER) {
-                consume(c, k);
-                if (c->out_start < c->out_end) polls[k].events |= POLLOUT;
-            } else if (c->role == PUBLISHER) {
-                fill(c, k);
-                flush_out(c);
-                if (c->out_start < c->out_end || may_publish(c) || (c->sent == c->quota && !c->pinged)) polls[k].events |= POLLOUT;
-            }
-            left += !c->is_done;
+            if (!polls[k].revents) continue;
+            size_t before = c->received;
+            int was_done = c->is_done;
+            if (polls[k].revents & (POLLIN | POLLHUP | POLLERR)) receive(c);
+            polls[k].events = step(c, k);
+            if (c->role == SUBSCRIBER && opt.queue) queue_received += c->received - before, c->is_done = 1;
+            left -= c->is_done - was_done;
         }
-        if (!left) break;
+        if (!left && queue_received >= queue_expected * (opt.subscribers > 0)) break;
         if (poll(polls, total, IDLE_MS_MAX) <= 0) die("nothing happened for %d s", IDLE_MS_MAX / 1000);
-        for (int k = 0; k < total; k++)
-            if (polls[k].revents & (POLLIN | POLLHUP | POLLERR)) receive(conns + k);
+    }
+    report(now_ns(CLOCK_MONOTONIC) - start, NULL, opt.count);
+}
+
+static void connect_often(void) {
+    Conn *c = calloc(1, sizeof *c);
+    int64_t start = now_ns(CLOCK_MONOTONIC);
+    c->role = SUBSCRIBER;
+    for (long i = 0; i < opt.count; i++) {
+        greet(c, 0);
+        close(c->fd);
     }
     report(now_ns(CLOCK_MONOTONIC) - start, NULL, opt.count);
 }
@@ -406,6 +473,7 @@ static void latency(void) {
     Conn *c = calloc(1, sizeof *c);
     int64_t *times = malloc(opt.count * sizeof *times), begin = now_ns(CLOCK_MONOTONIC);
     opt.window = 1;
+    c->out = malloc(out_size);
     greet(c, 0);
     for (long i = 0; i < opt.count; i++) {
         int64_t start = now_ns(CLOCK_MONOTONIC);
@@ -430,18 +498,19 @@ static void set(const char *argument) {
     if (!equals) die("expected key=value, found %s", argument);
     struct { const char *name; long *value; } numbers[] = {
         {"count", &opt.count}, {"connections", &opt.connections}, {"window", &opt.window}, {"size", &opt.size},
-        {"subjects", &opt.subjects}, {"ids", &opt.ids}, {"subscribers", &opt.subscribers},
-        {"consumers", &opt.consumers}, {"batch", &opt.batch}, {"acks", &opt.acks},
+        {"subjects", &opt.subjects}, {"ids", &opt.ids}, {"expect", &opt.expect}, {"subscribers", &opt.subscribers},
+        {"queue", &opt.queue}, {"consumers", &opt.consumers}, {"batch", &opt.batch}, {"pulls", &opt.pulls},
+        {"acks", &opt.acks}, {"base", &opt.base},
+    };
+    struct { const char *name, **value; } texts[] = {
+        {"subject", &opt.subject}, {"deliver", &opt.deliver}, {"body", &opt.body}, {"user", &opt.user},
     };
     size_t size = equals - argument;
-    if (size == 7 && !memcmp(argument, "subject", 7)) {
-        opt.subject = equals + 1;
-        return;
-    }
-    if (size == 7 && !memcmp(argument, "deliver", 7)) {
-        opt.deliver = equals + 1;
-        return;
-    }
+    for (size_t k = 0; k < sizeof texts / sizeof *texts; k++)
+        if (strlen(texts[k].name) == size && !memcmp(texts[k].name, argument, size)) {
+            *texts[k].value = equals + 1;
+            return;
+        }
     for (size_t k = 0; k < sizeof numbers / sizeof *numbers; k++)
         if (strlen(numbers[k].name) == size && !memcmp(numbers[k].name, argument, size)) {
             *numbers[k].value = atol(equals + 1);
@@ -451,13 +520,18 @@ static void set(const char *argument) {
 }
 
 int main(int argc, char **argv) {
-    if (argc < 3) die("usage: load publish|latency PORT key=value...");
+    if (argc < 3) die("usage: load publish|latency|connect PORT key=value...");
     opt.port = atoi(argv[2]);
     for (int k = 3; k < argc; k++) set(argv[k]);
-    if (opt.size > POOL_SIZE / 2 || frame_size_max() > OUT_SIZE / 2) die("payload or subject too long");
+    if (opt.size > POOL_SIZE / 2 || (opt.body && strlen(opt.body) > LINE_SIZE_MAX / 2)) die("payload too long");
+    if (opt.expect && opt.subjects < opt.window * opt.connections) die("a subject would have two messages on the way");
+    out_size = 4 * frame_size_max() > OUT_SIZE_MIN ? 4 * frame_size_max() : OUT_SIZE_MIN;
     run_id = now_ns(CLOCK_REALTIME);
     pool = malloc(POOL_SIZE);
+    last_seqs = calloc(opt.subjects, sizeof *last_seqs);
     for (size_t k = 0; k < POOL_SIZE; k += 8) *(uint64_t *)(pool + k) = mix(k + 7);
-    strcmp(argv[1], "latency") ? publish() : latency();
+    if (!strcmp(argv[1], "latency")) latency();
+    else if (!strcmp(argv[1], "connect")) connect_often();
+    else publish();
     return 0;
 }

@@ -10,10 +10,12 @@ from hypothesis import strategies as st
 
 from jetlake.errors import BadSubject
 from jetlake.subjects import (
+    FilterSet,
     check_filter,
     check_subject,
     decode_subject,
     encode_subject,
+    first_overlap,
     is_literal,
     is_subset,
     literal_prefix,
@@ -127,3 +129,32 @@ def test_subset_is_inclusion_of_matching_subjects(inner: str, outer: str) -> Non
 def test_matching_subjects_begin_with_the_literal_prefix(filter: str) -> None:
     check_filter(filter)
     assert all(subject.startswith(literal_prefix(filter)) for subject in matching(filter))
+
+
+tokens = st.lists(st.sampled_from(["a", "b", "*", "c*"]), min_size=1, max_size=4)
+filters = st.builds(
+    lambda tokens, end: ".".join([*tokens, end]) if end else ".".join(tokens), tokens, st.sampled_from(["", ">"])
+)
+
+
+@given(st.lists(filters, max_size=6), filters)
+def test_a_set_of_filters_overlaps_as_each_of_them_does(members: list[str], other: str) -> None:
+    assert FilterSet(members).overlaps(other) == any(overlaps(member, other) for member in members)
+
+
+@given(st.lists(filters, max_size=6, unique=True), filters)
+def test_a_set_of_filters_covers_as_each_of_them_but_the_same_does(members: list[str], other: str) -> None:
+    expected = any(is_subset(other, member) for member in members if member != other)
+    assert FilterSet(members).covers(other) == expected
+
+
+@given(st.lists(filters, max_size=6))
+def test_the_first_overlap_is_the_first_of_all_pairs(members: list[str]) -> None:
+    pairs = ((i, j) for i in range(len(members)) for j in range(i + 1, len(members)))
+    assert first_overlap(members) == next((pair for pair in pairs if overlaps(*(members[k] for k in pair))), None)
+
+
+def test_filters_of_many_tokens_are_compared_without_recursion() -> None:
+    long = ".".join("a" * 50_000)
+    assert FilterSet([f"{long}.*"]).overlaps(f"{long}.b")
+    assert FilterSet([f"{long}.>"]).covers(f"{long}.b")

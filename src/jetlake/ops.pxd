@@ -1,5 +1,5 @@
 # The struct of `ops.py`, for kernels.
-from libc.stdint cimport uint32_t
+from libc.stdint cimport uint32_t, uint64_t
 
 from jetlake.buffers cimport room_of
 
@@ -14,6 +14,7 @@ ctypedef struct PubOp:
     uint32_t payload_size
     uint32_t slot
     uint32_t flags
+    uint64_t expected
 
 
 cdef inline Py_ssize_t op_count(Py_ssize_t words) noexcept nogil:

@@ -1,7 +1,7 @@
 """The array of publish operations that the wire parser fills and a store's batch append takes as it is.
 
-It lies below both, so that neither knows the other. An operation is ten unsigned 32-bit integers: where the parts of
-one received message lie in the buffer it arrived in. `ops.pxd` declares the same struct for the kernels.
+It lies below both, so that neither knows the other. An operation is a row of unsigned 32-bit integers: where the parts
+of one received message lie in the buffer it arrived in. `ops.pxd` declares the same struct for the kernels.
 """
 
 from __future__ import annotations
@@ -19,13 +19,19 @@ OP_FIELDS = (
     "payload_size",
     "slot",  # a hint: the subject's slot in the stream's subject table, plus one; 0 when not known
     "flags",
+    "expected_low",  # with OP_EXPECTS: the last sequence that the subject must have
+    "expected_high",
 )
 OP_WORDS = len(OP_FIELDS)
 
-# The batch append stops in front of such an operation: it needs a rule that only Python knows.
+# The headers hold a rule of JetStream's: the batch append stops in front of such an operation, unless it is admitted.
 OP_SPECIAL = 1
 # The headers hold a Nats-Msg-Id, which recovery wants to find again.
 OP_MSG_ID = 2
+# The batch append stops in front of such an operation unless the subject's last sequence is the expected one.
+OP_EXPECTS = 4
+# The rules of a special operation were looked at, and allow it.
+OP_ADMITTED = 8
 
 
 def append_op(
@@ -42,4 +48,4 @@ def append_op(
     for part in (subject, reply, headers, payload):
         places += [len(buffer), len(part)]
         buffer += part
-    ops.extend([*places, 0, flags])
+    ops.extend([*places, 0, flags, 0, 0])

@@ -13,10 +13,14 @@ Always true: a subject that passed `check_subject` passes `check_filter`, and ma
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from jetlake.errors import BadSubject
 
 _FORBIDDEN = re.compile(r"[\x00 \t\n\v\f\r]")
+# A subject with nothing in it that needs a second look: most are, and there may be thousands in one request.
+_PLAIN = re.compile(r"(?:[^\x00 \t\n\v\f\r.*>\ud800-\udfff]++\.)*+[^\x00 \t\n\v\f\r.*>\ud800-\udfff]++")
 
 
 def encode_subject(subject: str) -> bytes:
@@ -47,6 +51,8 @@ def check_subject(subject: str) -> None:
 
 def check_filter(subject: str) -> None:
     """Raise BadSubject unless this is a subject or a pattern of subjects."""
+    if _PLAIN.fullmatch(subject):
+        return
     check_tokens(subject)
     if ">" in subject.split(".")[:-1]:
         raise BadSubject(subject, "'>' must be the last token")
@@ -101,3 +107,104 @@ def literal_prefix(filter: str) -> str:
         if token in ("*", ">"):
             return "".join(f"{literal}." for literal in tokens[:index])
     return filter
+
+
+_Trie = dict[str | None, Any]  # by token
+_END = None  # where a filter ends
+
+
+class FilterSet:
+    """Many filters, to be compared with others without a look at each of them.
+
+    Literal filters lie in a set, all others in a trie of their tokens; a literal one goes into a trie too once it has
+    to be compared with patterns.
+    """
+
+    def __init__(self, filters: Iterable[str] = ()) -> None:
+        self._literals: set[str] = set()
+        self._patterns: _Trie = {}
+        self._literal_tokens: _Trie | None = None
+        for filter in filters:
+            self.add(filter)
+
+    def add(self, filter: str) -> None:
+        """Add a filter."""
+        if "*" not in filter and ">" not in filter:
+            self._literals.add(filter)
+            if self._literal_tokens is not None:
+                _plant(self._literal_tokens, filter.split("."))
+        else:
+            _plant(self._patterns, filter.split("."))
+
+    def overlaps(self, filter: str) -> bool:
+        """True when some subject matches both this filter and one of the set."""
+        tokens = filter.split(".")
+        if "*" not in filter and ">" not in filter:
+            return filter in self._literals or (bool(self._patterns) and _has_overlap(self._patterns, tokens))
+        if self._patterns and _has_overlap(self._patterns, tokens):
+            return True
+        if self._literals and self._literal_tokens is None:
+            self._literal_tokens = {}
+            for literal in self._literals:
+                _plant(self._literal_tokens, literal.split("."))
+        return bool(self._literals) and _has_overlap(self._literal_tokens or {}, tokens)
+
+    def covers(self, filter: str) -> bool:
+        """True when another filter of the set matches all that this one matches."""
+        return bool(self._patterns) and _is_covered(self._patterns, filter.split("."))
+
+
+def first_overlap(filters: Sequence[str]) -> tuple[int, int] | None:
+    """The places of the first filter that overlaps with a later one, and of the first such one."""
+    later, first = FilterSet(), -1
+    for place in range(len(filters) - 1, -1, -1):
+        if later.overlaps(filters[place]):
+            first = place
+        later.add(filters[place])
+    if first < 0:
+        return None
+    return first, next(place for place in range(first + 1, len(filters)) if overlaps(filters[first], filters[place]))
+
+
+def _plant(node: _Trie, tokens: list[str]) -> None:
+    for token in tokens:
+        node = node.setdefault(token, {})
+        if token == ">":
+            return
+    node[_END] = {}
+
+
+def _has_overlap(root: _Trie, tokens: list[str]) -> bool:
+    """Whether a filter of a trie and this one have a subject in common."""
+    waiting = [(root, 0)]
+    while waiting:
+        node, place = waiting.pop()
+        if place == len(tokens):
+            if _END in node:
+                return True
+            continue
+        token = tokens[place]
+        if ">" in node or (token == ">" and (len(node) > 1 or _END not in node)):
+            return True
+        if token == "*":
+            waiting += [(below, place + 1) for key, below in node.items() if key is not _END]
+        else:
+            waiting += [(node[key], place + 1) for key in (token, "*") if key in node]
+    return False
+
+
+def _is_covered(root: _Trie, tokens: list[str]) -> bool:
+    """Whether a filter of a trie, but for this one itself, matches all that this one matches."""
+    waiting = [(root, 0, True)]
+    while waiting:
+        node, place, is_itself = waiting.pop()
+        if place == len(tokens):
+            if _END in node and not is_itself:
+                return True
+            continue
+        token = tokens[place]
+        if ">" in node and not (token == ">" and is_itself):
+            return True
+        if token != ">":
+            waiting += [(node[key], place + 1, is_itself and key == token) for key in {token, "*"} if key in node]
+    return False

@@ -153,3 +153,37 @@ def test_many_subscriptions_still_route_right() -> None:
     client.say(b"".join(b"SUB x.%d %d\r\n" % (number, number) for number in range(400)))
     assert client.say(b"PUB x.7 0\r\n\r\nPUB s.1 0\r\n\r\nPUB y 0\r\n\r\n") == b"MSG x.7 7 0\r\n\r\n"
     assert tape.subjects() == [b"s.1"]
+
+
+class Torn(Tape):
+    """A capture that fails at every other run."""
+
+    def ingest(self, client: Client | None, data: Buffer, ops: array[int], first: int, stop: int) -> None:
+        super().ingest(client, data, ops, first, stop)
+        if len(self.runs) % 2:
+            raise OverflowError("torn")
+
+
+def test_what_the_servers_own_code_raises_ends_with_the_message_it_came_with() -> None:
+    broker = make_broker()
+    account, client = broker.default_account, connect(broker)
+    failures: list[str] = []
+    broker.failed = lambda what, error: failures.append(f"{what}: {error}")
+    tape, heard = Torn(b"a.*"), list[bytes]()
+    account.add_capture(tape)
+    account.subscribe(b"bad", lambda msg: bool(1 // 0))
+    account.subscribe(b"$JS.ACK.S.C.>", lambda msg: heard.append(msg.subject))
+    account.subscribe(b"$JS.ACK.S.B.>", lambda msg: bool(1 // 0))
+    client.say(b"SUB in 1\r\nSUB a.* 2\r\n")
+    said = client.say(
+        b"PUB a.1 0\r\n\r\nPUB bad in 0\r\n\r\nPUB a.2 0\r\n\r\n"
+        b"PUB $JS.ACK.S.B.1 0\r\n\r\nPUB $JS.ACK.S.C.1 0\r\n\r\nPING\r\n"
+    )
+    assert said.startswith(b"HMSG in 1 38 38\r\nNATS/1.0 500 Internal Server Error\r\n")
+    assert said.endswith(b"MSG a.2 2 0\r\n\r\nPONG\r\n") and not client.is_closed
+    assert tape.subjects() == [b"a.1", b"a.2"] and heard == [b"$JS.ACK.S.C.1"]
+    assert failures == [
+        "publish subject=a.1 count=1: torn",
+        "message subject=bad: integer division or modulo by zero",
+        "message subject=$JS.ACK.S.B.1: integer division or modulo by zero",
+    ]

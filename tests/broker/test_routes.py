@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jetlake.broker import routes
-from jetlake.ops import append_op
+from jetlake.ops import OP_WORDS, append_op
 from tests.twins import load_twin, load_twins, needs_kernels
 
 TWINS = "jetlake.broker._routes"
 
-UNKNOWN, NOBODY, ACKS = routes.UNKNOWN, routes.NOBODY, routes.ACKS
+UNKNOWN, NOBODY = routes.UNKNOWN, routes.NOBODY
 SUBJECTS = st.lists(st.sampled_from([b"a", b"b", b"*", b">", b"", b"$JS", b"ACK", b"x"]), min_size=1, max_size=4)
 
 
@@ -70,12 +70,48 @@ def test_a_subject_that_is_no_literal_is_unknown(twin: ModuleType, subject: byte
     assert table.run(data, ops, 0, 1) == (0, UNKNOWN)
 
 
-def test_acks_are_not_remembered(twin: ModuleType) -> None:
+def test_what_begins_with_a_prefix_shares_its_route_and_is_not_remembered(twin: ModuleType) -> None:
     table = twin.RouteTable()
     table.clear([], [])
-    data, ops = batch(b"$JS.ACK.S.C.1.2.3.4.5", b"$JS.ACK.S.D.1.2.3.4.5")
-    assert table.run(data, ops, 0, 2) == (2, ACKS)
+    for prefix in (b"$JS.ACK.S.C.", b"$JS.ACK.S.D."):
+        table.add_prefix(prefix)
+    data, ops = batch(b"$JS.ACK.S.C.1", b"$JS.ACK.S.C.2.3", b"$JS.ACK.S.D.1", b"$JS.ACK.S.E.1", b"$JS.ACK.S.C")
+    assert table.run(data, ops, 0, 5) == (0, UNKNOWN)
+    table.put_prefix(b"$JS.ACK.S.C.", 7)
+    assert table.run(data, ops, 0, 3) == (2, 7)
+    table.put_prefix(b"$JS.ACK.S.D.", 8)
+    assert table.run(data, ops, 2, 3) == (3, 8)
     assert len(table) == 0
+    assert table.run(data, ops, 3, 5) == (5, NOBODY)
+
+
+def test_a_prefix_has_to_be_found_again_after_clear_and_not_after_its_removal(twin: ModuleType) -> None:
+    table = twin.RouteTable()
+    table.add_prefix(b"a.b.")
+    table.put_prefix(b"a.b.", 7)
+    data, ops = batch(b"a.b.c")
+    assert table.run(data, ops, 0, 1) == (1, 7)
+    table.clear([], [])
+    assert table.run(data, ops, 0, 1) == (0, UNKNOWN)
+    table.remove_prefix(b"a.b.")
+    assert table.run(data, ops, 0, 1) == (1, NOBODY)
+    with pytest.raises(KeyError):
+        table.put_prefix(b"a.b.", 7)
+    table.add_prefix(b"a.b.")
+    assert table.run(data, ops, 0, 1) == (0, UNKNOWN)
+
+
+@pytest.mark.parametrize("prefix", [b"", b".", b"a", b"a.b", b"a..b.", b"a.*.", b">.", b"a." * 64])
+def test_a_prefix_is_a_row_of_tokens(twin: ModuleType, prefix: bytes) -> None:
+    with pytest.raises(ValueError):
+        twin.RouteTable().add_prefix(prefix)
+
+
+def test_a_prefix_is_there_once(twin: ModuleType) -> None:
+    table = twin.RouteTable()
+    table.add_prefix(b"a.")
+    with pytest.raises(ValueError):
+        table.add_prefix(b"a.")
 
 
 def test_a_full_table_starts_anew(twin: ModuleType) -> None:
@@ -105,8 +141,15 @@ def test_an_operation_outside_the_array_or_the_buffer_is_refused(twin: ModuleTyp
 
 
 @needs_kernels
-@given(st.lists(SUBJECTS, min_size=1, max_size=8), st.lists(SUBJECTS, max_size=2), st.lists(SUBJECTS, max_size=2))
-def test_the_twins_agree(subjects: list[list[bytes]], captured: list[list[bytes]], others: list[list[bytes]]) -> None:
+@given(
+    st.lists(SUBJECTS, min_size=1, max_size=8),
+    st.lists(SUBJECTS, max_size=2),
+    st.lists(SUBJECTS, max_size=2),
+    st.sets(st.sampled_from([b"a.", b"a.b.", b"b.", b"$JS.ACK.", b"x.x.x."])),
+)
+def test_the_twins_agree(
+    subjects: list[list[bytes]], captured: list[list[bytes]], others: list[list[bytes]], prefixes: set[bytes]
+) -> None:
     def valid(patterns: list[list[bytes]]) -> list[bytes]:
         return [b".".join(tokens) for tokens in patterns if b"" not in tokens and b">" not in tokens[:-1]]
 
@@ -115,16 +158,39 @@ def test_the_twins_agree(subjects: list[list[bytes]], captured: list[list[bytes]
     for twin in load_twins(TWINS):
         table = twin.RouteTable()
         table.clear([([pattern], 2 + place) for place, pattern in enumerate(valid(captured))], valid(others))
-        results.append([table.run(data, ops, first, len(subjects)) for first in range(len(subjects))])
+        for place, prefix in enumerate(sorted(prefixes)):
+            table.add_prefix(prefix)
+            table.put_prefix(prefix, 20 + place)
+        found = [table.run(data, ops, first, len(subjects)) for first in range(len(subjects))]
+        results.append((found, [table.prefix_of(b".".join(tokens)) for tokens in subjects]))
     assert results[0] == results[1]
 
 
-def test_acks_of_one_consumer_are_a_run(twin: ModuleType) -> None:
-    data, ops = batch(b"$JS.ACK.S.a.1", b"$JS.ACK.S.a.2", b"$JS.ACK.S.", b"$JS.ACK.S.b.1")
-    assert [twin.prefix_run(data, ops, first, 4, b"$JS.ACK.S.a.") for first in range(4)] == [2, 2, 2, 3]
-    assert twin.prefix_run(data, ops, 0, 1, b"$JS.ACK.S.a.") == 1
-    ops[0] = len(data)
+@pytest.mark.parametrize("count", [1, 2, 10, 1000])
+def test_dealing_gives_each_operation_to_one_member_in_order(twin: ModuleType, count: int) -> None:
+    _, ops = batch(*(b"work.%d" % number for number in range(500)))
+    hands = twin.deal(ops, 10, 490, count, 7)
+    assert len(hands) == count
+    starts = [hand[::OP_WORDS].tolist() for hand in hands]
+    assert sorted(start for hand in starts for start in hand) == ops[10 * OP_WORDS : 490 * OP_WORDS : OP_WORDS].tolist()
+    assert all(hand == sorted(hand) for hand in starts)
+
+
+def test_dealing_is_fair(twin: ModuleType) -> None:
+    _, ops = batch(*[b"work"] * 10_000)
+    sizes = [len(hand) // OP_WORDS for hand in twin.deal(ops, 0, 10_000, 10, 99)]
+    assert all(800 < size < 1200 for size in sizes)
+
+
+@needs_kernels
+@given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 2**64 - 1))
+def test_twins_deal_alike(size: int, count: int, seed: int) -> None:
+    _, ops = batch(*[b"work"] * size)
+    ours, reference = load_twin(TWINS, "c"), load_twin(TWINS, "py")
+    assert ours.deal(ops, size // 3, size, count, seed) == reference.deal(ops, size // 3, size, count, seed)
+
+
+def test_operations_outside_the_array_are_not_dealt(twin: ModuleType) -> None:
+    _, ops = batch(b"work")
     with pytest.raises(IndexError):
-        twin.prefix_run(data, ops, 0, 1, b"$")
-    with pytest.raises(IndexError):
-        twin.prefix_run(data, ops, 0, 5, b"$")
+        twin.deal(ops, 0, 2, 3, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -19,6 +20,7 @@ NATS_SERVER, JETLAKE = "nats-server", "jetlake"
 KINDS = (NATS_SERVER, JETLAKE)
 START_S_MAX, STOP_S_MAX = 30.0, 30.0
 LOOPBACK = "127.0.0.1"
+_STALL = re.compile(r"Event loop held ([\d.]+) ms \(cpu ([\d.]+) ms")
 
 
 def command(kind: str) -> list[str]:
@@ -82,7 +84,7 @@ class Server:
         arguments += ["-sd", str(self.store), "--ports_file_dir", str(self.directory), *self.flags]
         if self.config:
             arguments += ["-c", str(self.write_config(self.config))]
-        environment = {**os.environ, "JETLAKE_VERIFY": "1", **self.environment}
+        environment = {**os.environ, "JETLAKE_VERIFY": "1", "JETLAKE_WATCHDOG_MS": "20", **self.environment}
         with open(self.directory / "log", "ab") as log:
             self.process = subprocess.Popen(
                 arguments, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, cwd=self.directory
@@ -131,6 +133,14 @@ class Server:
     def log(self) -> str:
         return (self.directory / "log").read_text(errors="replace")
 
+    def stalls(self, cpu_ms: float = 20.0, held_ms: float = 100.0) -> list[str]:
+        """Lines of the watchdog about what held JetLake's event loop longer than that; none for nats-server.
+
+        Processor time hardly depends on what else the machine does. The time that the loop was held does: threads
+        that commit may have to wait for a core while they hold the interpreter. So its bound is wider.
+        """
+        return stall_lines(self.log(), cpu_ms, held_ms)
+
     def get(self, path: str) -> Any:
         """A JSON answer of the monitoring port."""
         with urlopen(f"http://{LOOPBACK}:{self.http_port}{path}", timeout=10) as answer:
@@ -148,6 +158,12 @@ class Server:
             assert self.process.poll() is None, f"{self.kind} did not start:\n{self.log()[-2000:]}"
             time.sleep(0.005)
         raise AssertionError(f"{self.kind} wrote no ports file in {START_S_MAX} s:\n{self.log()[-2000:]}")
+
+
+def stall_lines(log: str, cpu_ms: float = 20.0, held_ms: float = 100.0) -> list[str]:
+    """The lines of a log that tell of such stalls."""
+    found = [(_STALL.search(line), line) for line in log.splitlines()]
+    return [line for times, line in found if times and (float(times[1]) > held_ms or float(times[2]) > cpu_ms)]
 
 
 def _port(urls: list[str]) -> int:

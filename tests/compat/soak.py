@@ -7,6 +7,7 @@ acks some are lost, some ask for no answer. In the end everybody catches up. The
     none came after its ack had been answered
     the server's memory did not grow with time
     no consumer has anything pending
+    nothing held the server's event loop for longer than the watchdog allows
 All traffic of a consumer goes through one connection, so that what was read first was also decided first.
 """
 
@@ -236,6 +237,7 @@ def main() -> None:
         soak = Soak(server, arguments.rate, arguments.retention)
         soak.run(arguments.seconds)
         soak.check()
+        assert server.stalls() == []
         print(f"all is well; the server stopped with {server.stop()}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import signal
 from collections.abc import Callable
 from typing import Any
@@ -371,3 +372,19 @@ def test_a_wrong_reload_changes_nothing(start: Start) -> None:
 def test_info_of_users_is_json(limited: Server) -> None:
     with as_user(limited, "free") as peer:
         assert json.loads(peer.request("$SYS.REQ.USER.INFO").payload)["server"]["ver"] == "2.15.1"
+
+
+def test_nothing_that_a_client_says_forges_a_line_of_the_log(start: Start) -> None:
+    forged = "x\n[1] 2026/01/01 00:00:00.000000 [INF] Server is forged\r\x1b[2J\u2028[INF] forged"
+    denied = '"no.>"'
+    permissions = f"{{publish: {{deny: [{denied}]}}, subscribe: {{deny: [{denied}]}}}}"
+    server = start(f"authorization {{ users: [{{user: a, password: p, permissions: {permissions}}}] }}", "-DV")
+    said = {"name": forged, "lang": forged, "version": forged}
+    for login in ({"user": forged}, {"nkey": forged}, {"user": "a", "pass": forged}, {"user": "a", "pass": "p"}):
+        with Peer(server, **said, **login) as peer:
+            peer.ask(b"SUB no.\xff q\xfe 1\r\nPUB no.\x0b\xff 0\r\n\r\nSUB no\x0bx y\x0bz\r\nFOO\x0b\xff\r\n")
+    server.stop()
+    lines = [line for line in server.log().split("\n") if line]
+    assert [
+        line for line in lines if not re.match(r"\[\d+\] \d{4}/\d\d/\d\d \d\d:\d\d:\d\d\.\d{6} \[[A-Z]{3}\] ", line)
+    ] == []

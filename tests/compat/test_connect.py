@@ -264,3 +264,23 @@ def test_defaults_of_these_tests_are_understood(server: Server) -> None:
     with Peer(server, None) as peer:
         peer.send(b"CONNECT " + json.dumps(DEFAULTS).encode() + b"\r\n")
         assert peer.ask() == []
+
+
+NAMES = {
+    b"\\ud800": "\ufffd",
+    b"\\udc00\\ud800x": "\ufffd\ufffdx",
+    b"\\ud83d\\ude00": "😀",
+    b"\\\\ud800": "\\ud800",
+    b"\\u00e9\\n": "é\n",
+    b"\xff": "\ufffd",
+    b"\\u0000": "\x00",
+}
+
+
+@pytest.mark.parametrize("text", NAMES, ids=repr)
+def test_a_name_may_hold_what_is_no_character(server: Server, text: bytes) -> None:
+    with Peer(server, connect=None) as peer:
+        assert peer.ask(b'CONNECT {"verbose":false,"name":"%s"}\r\n' % text) == []
+        assert not peer.is_closed
+        page = server.get(f"/connz?cid={peer.infos[0]['client_id']}")
+        assert page["connections"][0]["name"] == NAMES[text]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.compat.conftest import Pair
-from tests.compat.peer import header_block
+from tests.compat.peer import header_block, publication
 from tests.compat.script import Script, assert_same
 
 LONG_AGO, FAR_AHEAD = "2020-01-01T00:00:00Z", "2120-01-01T00:00:00Z"
@@ -136,5 +136,30 @@ def test_too_many_subjects(pair: Pair, name: str) -> None:
         script.request("$JS.API.DIRECT.GET.S", {"multi_last": [">"]})
         script.api("STREAM.MSG.DELETE.S", {"seq": 1})
         script.request("$JS.API.DIRECT.GET.S", {"multi_last": [">"], "batch": 1}, count=-1)
+
+    assert_same(pair, name, act)
+
+
+TOGETHER = ["S.0", "S.1", "S.2", "S.none", "S.*", "*.2", "S.0", "bad..one", "S.gone", "S.1"] * 20
+
+
+@pytest.mark.parametrize("storage", ["file", "memory"])
+def test_requests_that_arrive_together_are_answered_like_single_ones(pair: Pair, name: str, storage: str) -> None:
+    def act(script: Script) -> None:
+        script.create(allow_direct=True, storage=storage, max_msgs_per_subject=2)
+        for number in range(90):
+            script.publish(f"S.{number % 3}", b"payload %d" % number, header_block(X=number) if number % 2 else b"")
+        script.publish("S.gone", b"soon deleted")
+        script.api("STREAM.PURGE.S", {"filter": "S.gone"})
+        script.api("STREAM.MSG.DELETE.S", {"seq": 90})
+        single = [script.request(f"$JS.API.DIRECT.GET.S.{subject}")[0] for subject in TOGETHER[:10]]
+        script.peer.subscribe("_INBOX.together.*", "together")
+        for headers in (b"", header_block(Nats_Required_Api_Level=1)):
+            for number, subject in enumerate(TOGETHER):
+                own = subject.replace("S.", f"{script.name}.")
+                reply = f"_INBOX.together.{number}"
+                script.peer.send(publication(f"$JS.API.DIRECT.GET.{script.name}.{own}", b"", headers, reply))
+            answers = sorted((script.peer.message() for _ in TOGETHER), key=lambda msg: int(msg.subject.split(".")[-1]))
+            assert [answer[2:] for answer in answers] == [answer[2:] for answer in single * 20]
 
     assert_same(pair, name, act)

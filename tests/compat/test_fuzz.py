@@ -191,6 +191,7 @@ def test_both_servers_make_the_same_of_random_bytes(pair: Pair, first: int) -> N
                 ours.send(piece)
         differing = _wait(talks)
         assert [(one.case.number, one.case.pieces, one.outcome(), two.outcome()) for one, two in differing] == []
+        assert pair.ours.stalls() == []
     finally:
         for pair_of_talks in talks:
             for talk in pair_of_talks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -159,3 +160,14 @@ def test_metrics(server: Server, peer: Peer) -> None:
     with urlopen(f"http://{LOOPBACK}:{server.http_port}/metrics", timeout=10) as answer:
         text = answer.read().decode()
     assert "# TYPE " in text and "jetlake_" in text
+
+
+def test_connections_that_ask_for_nothing_lock_nobody_out(start: Start) -> None:
+    server = start()
+    idle = [socket.create_connection((LOOPBACK, server.http_port), timeout=10) for _ in range(300)]
+    for slow in idle[200:]:
+        slow.send(b"GET /healthz HTTP/1.1\r\nHost:")
+    for _ in range(3):
+        assert server.get("/healthz")["status"] == "ok"
+    for each in idle:
+        each.close()

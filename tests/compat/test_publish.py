@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.compat.conftest import Pair
-from tests.compat.peer import Peer, header_block, parse_msg
+from tests.compat.peer import Peer, header_block, parse_msg, publication
 from tests.compat.script import Script, assert_same
 from tests.compat.servers import Server
 
@@ -292,6 +293,47 @@ def test_a_duplicate_is_forgotten_after_its_window(server: Server, peer: Peer, n
         assert peer.request(f"{name}.a", b"", header_block(Nats_Msg_Id="i")).json == expected
     time.sleep(0.7)
     assert peer.request(f"{name}.a", b"", header_block(Nats_Msg_Id="i")).json == {"stream": name, "seq": 2}
+
+
+def together(script: Script, messages: list[tuple[str, bytes]]) -> None:
+    """Send messages in one packet, and note their acks in order."""
+    script.peer.subscribe("_INBOX.together.*", "together")
+    script.peer.send(
+        b"".join(
+            publication(subject.replace("S.", f"{script.name}."), b"x", headers, f"_INBOX.together.{number}")
+            for number, (subject, headers) in enumerate(messages)
+        )
+    )
+    answers = sorted((script.peer.message() for _ in messages), key=lambda msg: int(msg.subject.split(".")[-1]))
+    script.note("together", [json.loads(answer.payload) for answer in answers])
+    script.peer.send(b"UNSUB together\r\n")
+
+
+def test_expected_sequences_of_messages_that_arrive_together(pair: Pair, name: str) -> None:
+    def expect(seq: int, **more: object) -> bytes:
+        return header_block(Nats_Expected_Last_Subject_Sequence=seq, **more)
+
+    def act(script: Script) -> None:
+        script.create(max_msgs_per_subject=1)
+        together(script, [("S.a", expect(0)), ("S.a", expect(1)), ("S.a", expect(1)), ("S.b", expect(0)), ("S.a", b"")])
+        together(script, [("S.a", expect(4, Nats_Msg_Id="i")), ("S.a", expect(4)), ("S.b", expect(5, Nats_Msg_Id="i"))])
+        together(script, [("S.c", header_block(Nats_Expected_Last_Sequence=seq)) for seq in (5, 6, 6, 7, 9)])
+        script.api("STREAM.MSG.DELETE.S", {"seq": 5})
+        together(script, [("S.a", expect(5)), ("S.a", expect(0)), ("S.b", expect(3)), ("S.b", expect(3))])
+        script.api("STREAM.INFO.S")
+
+    assert_same(pair, name, act)
+
+
+def test_an_id_is_remembered_of_a_message_behind_one_that_was_refused(pair: Pair, name: str) -> None:
+    def act(script: Script) -> None:
+        limits = {"discard": "new", "discard_new_per_subject": True, "max_msgs_per_subject": 1}
+        script.create(**limits)
+        messages = [(subject, header_block(Nats_Msg_Id=number)) for number, subject in enumerate(("S.a", "S.a", "S.b"))]
+        together(script, messages)
+        together(script, messages)
+
+    assert_same(pair, name, act)
 
 
 def _wait_for(peer: Peer, stream: str, is_true: Any) -> Any:

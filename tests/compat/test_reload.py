@@ -1,7 +1,8 @@
-"""JetStream that is turned on and off by a reload, for the server and for accounts."""
+"""What a reload changes for those who are connected: JetStream that comes and goes, permissions, users."""
 
 from __future__ import annotations
 
+import bcrypt
 import pytest
 
 from tests.compat.conftest import Start
@@ -62,3 +63,42 @@ def test_what_takes_a_restart_is_refused(start: Start, text: str) -> None:
     assert server.get("/varz")["jetstream"]["config"] == before
     with Peer(server) as peer:
         assert peer.info["max_payload"] == 1024 * 1024
+
+
+def permitted(*denied: str, users: str = "ab") -> str:
+    """Users who may not subscribe to some subjects."""
+    rules = ", ".join(f'"{subject}"' for subject in denied)
+    entries = [f"{{user: {name}, password: p, permissions: {{subscribe: {{deny: [{rules}]}}}}}}" for name in users]
+    return f"authorization {{ users: [{', '.join(entries)}] }}"
+
+
+def test_no_bytes_in_a_subscription_keep_a_reload_from_its_end(start: Start) -> None:
+    server = start(permitted("no"))
+    with Peer(server, user="a", **{"pass": "p"}) as a, Peer(server, user="b", **{"pass": "p"}) as b:
+        odd = b"SUB secret.a \xff\r\nSUB secret.\xfe q\xfd r\r\nSUB secret.b s\"'\x01\r\nSUB other 1\r\n"
+        assert a.ask(odd) == [] and b.ask() == []
+        server.reload(permitted("no", "secret.>", users="a"))
+        violation = b"-ERR 'Permissions Violation for Subscription to "
+        assert a.ask(b"PUB secret.a 0\r\n\r\nPUB secret.b 0\r\n\r\nPUB other 0\r\n\r\n") == [
+            violation + b'"secret.a" (sid "\\xff")\'\r\n',
+            violation + b'"secret.\\xfe" using queue "q\\xfd" (sid "r")\'\r\n',
+            violation + b'"secret.b" (sid "s\\"\'\\x01")\'\r\n',
+            b"MSG other 1 0\r\n\r\n",
+        ]
+        b.rest()
+        assert b.is_closed
+
+
+def test_a_login_that_is_checked_during_a_reload_is_checked_by_what_holds_then(start: Start) -> None:
+    hashed = bcrypt.hashpw(b"p", bcrypt.gensalt(12)).decode()  # which takes a good part of a second to check
+
+    def users(*names: str) -> str:
+        entries = ", ".join(f'{{user: {name}, password: "{hashed}"}}' for name in names)
+        return f"authorization {{ users: [{entries}], timeout: 20 }}"
+
+    server = start(users("a", "b"))
+    with Peer(server, user="a", **{"pass": "p"}) as gone, Peer(server, user="b", **{"pass": "p"}) as stays:
+        server.reload(users("b"))
+        gone.rest()
+        assert gone.is_closed
+        assert stays.ask() == [] and not stays.is_closed

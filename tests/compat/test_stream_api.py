@@ -310,3 +310,36 @@ def test_sizes_are_counted_alike(pair: Pair, name: str, storage: str) -> None:
             script.api("STREAM.INFO.S")
 
     assert_same(pair, name, act)
+
+
+RESTORES: list[Any] = [
+    None,
+    b"{",
+    b"[]",
+    b"x",
+    b"{}",
+    {"config": {}, "state": {}},
+    {"config": {"name": "S", "subjects": ["S.>"]}, "state": {"messages": 1, "first_ts": "2026-11-17T21:57:46Z"}},
+    {"config": {"name": "S"}, "state": {"subjects": {"S.a": 1}, "deleted": [1, 2], "lost": {"msgs": None, "bytes": 1}}},
+    {"config": {"name": "S"}, "state": {"subjects": {"S.a": "x"}}},
+    {"config": {"name": "S"}, "state": {"first_ts": "yesterday"}},
+    {"config": {"name": "M"}, "state": {}},
+    {"config": {"name": "S", "retention": "x"}, "state": {}},
+    {"config": {"name": "S", "max_age": 5}, "state": {}},
+    {"config": {"name": "S", "subjects": ["S..x"]}, "state": {}},
+    {"config": {"name": "S"}, "bogus": 1},
+]
+
+
+@pytest.mark.parametrize("body", RESTORES)
+def test_a_stream_that_exists_is_not_restored(pair: Pair, name: str, body: Any) -> None:
+    def act(script: Script) -> None:
+        script.create()
+        script.api("STREAM.RESTORE.S", body)
+
+    assert_same(pair, name, act)
+
+
+@pytest.mark.parametrize("body", [body for body in RESTORES if body is None or body in (b"{", b"[]", b"x")])
+def test_a_restore_that_is_none(pair: Pair, name: str, body: Any) -> None:
+    assert_same(pair, name, lambda script: script.api("STREAM.RESTORE.S", body))

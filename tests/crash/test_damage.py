@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
-from jetlake.errors import CorruptBlock
+from jetlake.errors import MessageNotFound
 from jetlake.store import FileOptions, FileStore, StoredMsg
 from jetlake.store.check import check_store
 from jetlake.store.format import RECORD_SIZE_MIN
@@ -177,10 +178,8 @@ def read_all(store: FileStore) -> dict[int, StoredMsg]:
     found = {}
     for seq in range(1, 10):
         if store.catalog.is_live(seq):
-            try:
+            with suppress(MessageNotFound):
                 found[seq] = store.load(seq)
-            except CorruptBlock as error:
-                assert error.path in str(error)
     return found
 
 

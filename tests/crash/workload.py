@@ -107,6 +107,11 @@ class Life:
             self.after.drop(seq)
             self.store.remove(seq)
 
+    def erase_soon(self, seq: int) -> None:
+        assert self.store.erase_soon(seq)
+        while self.store.is_erasing:
+            self.store.commit()
+
     def rewrite(self, meanwhile: Callable[[Life, int], object]) -> None:
         """A commit rewrites a block of which one message is left, `meanwhile` is told which."""
         store = self.store
@@ -140,6 +145,7 @@ def steps() -> Iterator[Callable[[Life], object]]:
     yield Life.stop
     yield lambda life: life.batch(6)
     yield lambda life: (life.after.drop(9), life.store.erase(9))
+    yield lambda life: (life.after.drop(7), life.erase_soon(7))
     for seq in range(10, 16):
         yield lambda life, seq=seq: (life.after.drop(seq), life.store.remove(seq))
     yield lambda life: life.store.compact_files()

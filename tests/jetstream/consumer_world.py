@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from jetlake.broker.broker import Broker
 from jetlake.jetstream.consumer import Consumer
 from jetlake.jetstream.service import JetStream
 from jetlake.jetstream.stream import Stream
+from jetlake.store.files import OS_FILES, Files
 from jetlake.testing.clock import FakeClock
 from tests.broker.sessions import FakeConnection, connect, make_broker
 from tests.jetstream.harness import FakeHost
@@ -118,9 +120,9 @@ class World:
         self.start()
         self.create_stream(**stream)
 
-    def start(self) -> None:
+    def start(self, files: Files = OS_FILES) -> None:
         self.broker: Broker = make_broker()
-        self.service = JetStream(self.host, self.directory)
+        self.service = JetStream(self.host, self.directory, files=files)
         self.service.start([self.broker.default_account])
         self.peer = self.connect()
         self.peer.say(b"SUB _API.* 1\r\nSUB in.* 2\r\n")
@@ -130,11 +132,12 @@ class World:
         self.settle()
         self.service.stop()
 
-    def crash(self) -> None:
-        """Start again from the files as they are now; what was only in memory is gone."""
+    def crash(self, finish: Callable[[], None] = lambda: None) -> None:
+        """Start again from the files as they are now; what was only in memory is gone. `finish` what is under way."""
         self._crashes += 1
         survived = f"{self._root}-{self._crashes}"
         shutil.copytree(self.directory, survived)
+        finish()
         self.stop()  # what it writes now is not seen again
         self.directory, self.host = survived, FakeHost(clock=self.clock)
         self.start()

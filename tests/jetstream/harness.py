@@ -42,6 +42,7 @@ class FakeHost:
     lines: list[tuple[str, str]] = field(default_factory=list)
     timers: list[FakeTimer] = field(default_factory=list)
     fails: OSError | None = None  # what every commit ends in
+    failures: list[str] | None = None  # what went wrong, in a test that expects it
     _units: dict[int, Any] = field(default_factory=dict)
     _calls: list[Callable[[], None]] = field(default_factory=list)
 
@@ -61,6 +62,11 @@ class FakeHost:
 
     def log(self, level: str, line: str) -> None:
         self.lines.append((level, line))
+
+    def failed(self, what: str, error: BaseException) -> None:
+        if self.failures is None:
+            raise error  # a test is to see what it does not expect
+        self.failures.append(f"{what}: {error}")
 
     def settle(self) -> None:
         """Do everything that is to be done soon."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from jetlake.jetstream import _ack_pending_py as reference
 from jetlake.jetstream import ack_pending
 from jetlake.ops import append_op
+from jetlake.store.consumer_store import ConsumerState, PackedPending, Pending, encode_state
 
 try:
     from jetlake.jetstream import _ack_pending_c as compiled
@@ -44,6 +45,25 @@ def test_a_run_enters_at_once_with_rising_consumer_sequences(twin: ModuleType) -
     assert len(pending) == 3 and pending.first() == (5, 3)
     assert pending.consumer_seq(9) == 5 and pending.time_ns(9) == 1000
     assert pending.consumer_seq(7) == 0 and pending.time_ns(7) == 0
+
+
+def test_it_packs_what_the_file_of_a_consumer_holds(twin: ModuleType) -> None:
+    pending = twin.AckPending()
+    assert pending.pack(2, 1, 9, 9) == (0, 0, b"")
+    pending.add_run(run(5, 6, 300), 3, 1000)
+    pending.touch(5, 1300)
+    pending.remove(6)
+    state = ConsumerState(9, 300, 1, 2, {5: Pending(3, 1300), 300: Pending(5, 1000)})
+    packed = PackedPending(*pending.pack(2, 1, 300, 9))
+    assert encode_state(ConsumerState(9, 300, 1, 2), b"m", packed) == encode_state(state, b"m")
+
+
+@pytest.mark.parametrize("bounds", [(5, 1, 9, 9), (2, 3, 9, 9), (2, 1, 8, 9), (2, 1, 9, 4)])
+def test_it_packs_nothing_that_could_not_be_read(twin: ModuleType, bounds: tuple[int, int, int, int]) -> None:
+    pending = twin.AckPending()
+    pending.add_run(run(5, 6, 9), 3, 1000)
+    with pytest.raises(ValueError, match="is not where it can be"):
+        pending.pack(*bounds)
 
 
 def test_a_run_must_lie_above_all_before_it(twin: ModuleType) -> None:

@@ -71,7 +71,11 @@ def test_what_an_ack_says(payload: bytes, expected: tuple[AckKind, bytes]) -> No
         (b'{"delay":9223372036854775808}', None),
         (b"2562047h", 2562047 * 3600 * 10**9),
         (b"99999999999h", None),
+        (b"1." * 20_000 + b"x", None),
+        (b"9" * 40_000 + b"x", None),
+        (b"0h" * 40_000, None),
     ],
+    ids=lambda value: str(value)[:20],
 )
 def test_how_long_a_refused_message_rests(argument: bytes, expected: int | None) -> None:
     assert nak_delay_ns(argument) == expected

@@ -165,3 +165,14 @@ def test_a_stream_may_capture_advisories(tmp_path: Path) -> None:
     on.request("$JS.API.STREAM.CREATE.S", b'{"name":"S"}')
     stored = on.js.streams["E"].store.load_last("$JS.EVENT.ADVISORY.STREAM.CREATED.S")
     assert stored is not None and json.loads(stored.payload)["stream"] == "S"
+
+
+def test_a_request_that_nobody_foresaw_is_answered_with_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on = InProcess(str(tmp_path), FakeHost(failures=[]))
+    monkeypatch.setattr(type(on.js), "streams_about", lambda *_: [1 // 0])
+    [(_, payload)] = on.request("$JS.API.STREAM.NAMES")
+    assert json.loads(payload)["error"] == {"code": 500, "err_code": 10051, "description": "internal error"}
+    assert on.host.failures == ["request subject=$JS.API.STREAM.NAMES: integer division or modulo by zero"]
+    on.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -146,7 +147,9 @@ def test_a_consumer_that_comes_later_wants_what_is_there(world: World) -> None:
 # Crashes
 
 
-def test_an_ack_that_was_kept_while_the_removal_was_not_is_carried_out_later(world: World) -> None:
+@pytest.mark.parametrize("retention", ["interest", "workqueue"])
+def test_an_ack_that_was_kept_while_the_removal_was_not_is_carried_out_later(tmp_path: Path, retention: str) -> None:
+    world = World(tmp_path, retention=retention)
     world.create()
     world.publish(b"1", b"2")
     one, _ = world.next(batch=2)
@@ -196,3 +199,170 @@ def test_a_stream_that_goes_over_to_interest_drops_what_all_are_done_with(tmp_pa
     world.ack(world.next("a", batch=2)[0])
     world.peer.request("STREAM.UPDATE.S", {"name": "S", "subjects": ["s.>"], "retention": "interest"})
     assert stored(world) == [2, 3]
+
+
+def half_read(world: World) -> None:
+    """Twenty messages on s.a and s.b by turns; the consumer read and acknowledged the first half of them."""
+    for number in range(20):
+        world.publish(b"x", subject=f"s.{'ab'[number % 2]}")
+    world.create(filter_subject="s.a")
+    for each in world.next(batch=10):
+        world.ack(each, reply="in.ack")
+    assert stored(world) == list(range(2, 21, 2))
+
+
+@pytest.mark.parametrize("ends", ["restart", "crash"])
+def test_a_work_queue_keeps_what_came_by_under_another_filter(queue: World, ends: str) -> None:
+    half_read(queue)
+    queue.create(filter_subject="s.b")
+    getattr(queue, ends)()
+    assert stored(queue) == list(range(2, 21, 2))
+    assert queue.info()["num_pending"] == 1  # the last one, which came after all that was delivered
+    queue.peer.request("CONSUMER.RESET.S.c", {"seq": 1})
+    assert len(queue.next(batch=20)) == 10
+
+
+@pytest.mark.parametrize("ends", ["restart", "crash"])
+@pytest.mark.parametrize("seq", [1, 5, 9, 20])
+def test_a_work_queue_keeps_what_a_reset_skips(queue: World, ends: str, seq: int) -> None:
+    queue.publish(*[b"x"] * 10)
+    queue.create()
+    for each in queue.next(batch=4)[:2]:
+        queue.ack(each, reply="in.ack")
+    queue.peer.request("CONSUMER.RESET.S.c", {"seq": seq})
+    getattr(queue, ends)()
+    assert stored(queue) == list(range(3, 11))
+
+
+def test_a_work_queue_keeps_what_an_older_file_does_not_call_acknowledged(queue: World) -> None:
+    queue.publish(b"1", b"2")
+    queue.create()
+    queue.next(batch=2)
+    ledger = queue.consumer().ledger
+    ledger.ack(1)  # as if it were the stream that did not hear of it
+    queue.consumer().changed()
+    queue.restart()
+    assert stored(queue) == [1, 2]
+
+
+def test_acks_while_a_work_queue_cannot_write_are_carried_out_when_it_can(queue: World) -> None:
+    queue.publish(b"1", b"2", b"3")
+    queue.create()
+    one, two, _ = queue.next(batch=3)
+    queue.stream.fail_commit(OSError(28, "No space left on device"))
+    queue.ack(one)
+    queue.ack(two)
+    queue.wait(3)
+    assert queue.stream.problem is None and stored(queue) == [3]
+
+
+def test_a_removal_that_was_lost_with_its_commit_is_carried_out_again(queue: World) -> None:
+    queue.publish(b"1", b"2")
+    queue.create()
+    one, _ = queue.next(batch=2)
+    queue.settle()
+    queue.peer.connection.say(frame(one.reply))  # removed, and not committed
+    queue.stream.prepare_commit()
+    queue.stream.fail_commit(OSError(5, "Input/output error"))
+    queue.wait(3)
+    assert queue.stream.problem is None and stored(queue) == [2]
+
+
+def test_a_consumer_is_deleted_after_what_it_acknowledged(queue: World) -> None:
+    queue.publish(b"1", b"2")
+    queue.create()
+    one, _ = queue.next(batch=2)
+    queue.settle()
+    path = queue.consumer().keeper.path  # type: ignore[union-attr]
+    queue.peer.connection.say(frame(one.reply) + frame("$JS.API.CONSUMER.DELETE.S.c", reply="_API.1"))
+    existed: list[bool] = []
+    queue.stream.when_durable(lambda: existed.append(Path(path).exists()))
+    queue.settle()
+    assert existed == [True] and not Path(path).exists() and stored(queue) == [2]
+
+
+def test_a_stream_that_goes_over_to_interest_keeps_what_nobody_was_asked_about(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    for number in range(6):
+        world.publish(b"x", subject=f"s.{'ab'[number % 2]}")
+    world.create("a", filter_subject="s.a")
+    for each in world.next("a", batch=2):
+        world.ack(each)
+    world.peer.request("STREAM.UPDATE.S", {"name": "S", "subjects": ["s.>"], "retention": "interest"})
+    assert stored(world) == [2, 4, 5, 6]
+    world.restart()
+    assert stored(world) == [2, 4, 5, 6]
+
+
+# Late acks
+
+
+def test_an_ack_after_a_reset_takes_a_message_out_of_a_work_queue(queue: World) -> None:
+    queue.publish(b"1", b"2", b"3")
+    queue.create()
+    one, two = queue.next(batch=2)
+    queue.peer.request("CONSUMER.RESET.S.c", {"seq": 3})
+    queue.ack(one)
+    assert stored(queue) == [2, 3]
+    queue.peer.say(frame(one.reply) + frame(two.reply))
+    assert stored(queue) == [3]
+
+
+def test_a_message_stays_for_the_consumer_that_has_its_subject_now(queue: World) -> None:
+    queue.create("x", filter_subject="s.a")
+    queue.publish(b"1", b"2")
+    one, two = queue.next("x", batch=2)
+    queue.create("x", filter_subject="s.b")
+    queue.create("y", filter_subject="s.a")
+    queue.ack(one)
+    queue.restart()
+    queue.ack(two)
+    assert stored(queue) == [1, 2]
+    for each in queue.next("y", batch=2):
+        queue.ack(each)
+    assert stored(queue) == []
+
+
+@pytest.mark.parametrize("ends", ["restart", "crash"])
+def test_a_consumer_that_waits_for_what_is_to_come_goes_on_waiting(queue: World, ends: str) -> None:
+    queue.publish(b"1")
+    queue.create()
+    queue.peer.request("CONSUMER.RESET.S.c", {"seq": 4})
+    getattr(queue, ends)()
+    queue.publish(b"2", b"3", b"4")
+    assert [each.ack[1] for each in queue.next(batch=4)] == [4]
+
+
+# A crash at any point of the two commits that acks lead to
+
+
+@pytest.mark.parametrize("is_stream_first", [True, False])
+@pytest.mark.parametrize("written_count", [0, 1, 2])
+@pytest.mark.parametrize("retention", ["workqueue", "interest"])
+def test_a_crash_between_two_commits(tmp_path: Path, retention: str, written_count: int, is_stream_first: bool) -> None:
+    world = World(tmp_path, retention=retention)
+    world.create()
+    world.publish(*[b"x"] * 6)
+    messages = world.next(batch=4)
+    world.ack(messages[0], b"+WPI", reply="in.2")  # what was delivered is kept
+    world.peer.connection.say(b"".join(frame(each.reply, b"+ACK", "in.3") for each in messages[:3]))
+    keeper = world.consumer().keeper
+    assert keeper is not None
+    units: list[Any] = [world.stream, keeper] if is_stream_first else [keeper, world.stream]
+    commits = [unit.prepare_commit() for unit in units]
+    for commit in commits[:written_count]:
+        commit.run()
+
+    def finish() -> None:
+        for commit in commits[written_count:]:
+            commit.run()
+        for unit, commit in zip(units, commits, strict=True):
+            unit.complete_commit(commit)
+
+    world.crash(finish)
+    assert set(stored(world)) >= {4, 5, 6}
+    if written_count:  # the acks are known, by one file or the other
+        assert stored(world) == [4, 5, 6]
+    world.wait(31)
+    again = [each.ack[1] for each in world.next(batch=6)]
+    assert sorted(again) == ([4, 5, 6] if written_count else [1, 2, 3, 4, 5, 6])

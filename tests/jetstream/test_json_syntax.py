@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jetlake.jetstream.json_syntax import BadJson, Node, parse_values
+from jetlake.jetstream.json_syntax import ITEMS_MAX, BadJson, Node, parse_values
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -66,9 +66,30 @@ def test_values_may_follow_each_other() -> None:
     assert [plain(node) for node in parse_values(b' {"a":1}[2] "x"')] == [{"a": 1}, [2], "x"]
 
 
-def test_a_tree_may_not_be_too_deep() -> None:
-    with pytest.raises(BadJson, match="exceeded max depth"):
+def test_a_tree_may_not_be_deeper_than_in_go() -> None:
+    parse_values(b"[" * 10_000 + b"]" * 10_000)
+    with pytest.raises(BadJson, match="exceeded max depth at offset 10001"):
         parse_values(b"[" * 100_000)
+
+
+@pytest.mark.parametrize("text", [b"[%s1]" % (b"1," * ITEMS_MAX), b"{%s}" % b",".join([b'"a":1'] * ITEMS_MAX)])
+def test_a_value_with_too_much_in_it_is_refused_once_it_is_looked_at(text: bytes) -> None:
+    (node,) = parse_values(text)
+    with pytest.raises(BadJson, match="more than"):
+        list(node.items())
+
+
+def test_too_many_strings_are_refused() -> None:
+    assert parse_values(b'["a","b"]')[0].strings() == ["a", "b"]
+    assert parse_values(b'["a",1]')[0].strings() is None
+    assert parse_values(b'["a",["b"]]')[0].strings() is None
+    with pytest.raises(BadJson, match="more than"):
+        parse_values(b'[%s"a"]' % (b'"a",' * ITEMS_MAX))[0].strings()
+
+
+def test_too_many_values_one_after_the_other_are_refused() -> None:
+    with pytest.raises(BadJson, match="more than"):
+        parse_values(b"{}" * 1000)
 
 
 def test_a_node_knows_its_text() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jetlake.jetstream import msg_ids
-from jetlake.ops import OP_MSG_ID, OP_SPECIAL, OP_WORDS, append_op
+from jetlake.ops import OP_ADMITTED, OP_EXPECTS, OP_MSG_ID, OP_SPECIAL, OP_WORDS, append_op
 from jetlake.store.format import MSG_ID
 from jetlake.store.record import Record, encode
 from tests.twins import load_twin, load_twins, needs_kernels
@@ -60,11 +60,37 @@ def test_admit_stops_at_an_id_that_is_known(twin: ModuleType) -> None:
     assert (ids.find(b"a", 0), ids.find(b"b", 0)) == (10, 11)
 
 
-def test_what_is_admitted_is_no_longer_special(twin: ModuleType) -> None:
+def test_what_is_admitted_is_marked(twin: ModuleType) -> None:
     ids = twin.MsgIds(100)
     data, ops = batch(block(b"Nats-Msg-Id: a"), block(b"Nats-TTL: 1s"))
     assert ids.admit(data, ops, 0, 2, 1, 0, NO_LIMIT) == 1
-    assert [ops[9], ops[OP_WORDS + 9]] == [OP_MSG_ID, OP_SPECIAL]
+    assert [ops[9], ops[OP_WORDS + 9]] == [OP_SPECIAL | OP_MSG_ID | OP_ADMITTED, OP_SPECIAL]
+
+
+def test_an_expected_last_sequence_of_the_subject_is_noted(twin: ModuleType) -> None:
+    ids = twin.MsgIds(100)
+    lines = [b"Nats-Expected-Last-Subject-Sequence: 7", b"Nats-Expected-Last-Subject-Sequence:%d" % (2**32 + 5)]
+    data, ops = batch(block(lines[0]), block(b"Nats-Msg-Id: a", lines[1]))
+    assert ids.admit(data, ops, 0, 2, 1, 0, NO_LIMIT) == 2
+    assert ops[9:12].tolist() == [OP_SPECIAL | OP_ADMITTED | OP_EXPECTS, 7, 0]
+    assert ops[-3:].tolist() == [OP_SPECIAL | OP_MSG_ID | OP_ADMITTED | OP_EXPECTS, 5, 1]
+    assert ids.find(b"a", 0) == 2
+
+
+def test_an_expected_last_sequence_of_the_stream_must_be_that(twin: ModuleType) -> None:
+    ids = twin.MsgIds(100)
+    data, ops = batch(*(block(b"Nats-Expected-Last-Sequence: %d" % seq) for seq in (10, 11, 11)))
+    assert ids.admit(data, ops, 0, 3, 11, 0, NO_LIMIT) == 2
+    assert ids.admit(data, ops, 1, 3, 11, 0, NO_LIMIT) == 1, "the one before it was not stored after all"
+
+
+def test_what_was_taken_back_can_be_admitted_again(twin: ModuleType) -> None:
+    ids = twin.MsgIds(100)
+    data, ops = batch(*(block(b"Nats-Msg-Id: %d" % number) for number in range(3)))
+    assert ids.admit(data, ops, 0, 3, 1, 0, NO_LIMIT) == 3
+    ids.forget_from(1)
+    assert ids.admit(data, ops, 1, 3, 1, 0, NO_LIMIT) == 3
+    assert [ids.find(b"%d" % number, 0) for number in range(3)] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -74,6 +100,18 @@ def test_what_is_admitted_is_no_longer_special(twin: ModuleType) -> None:
         block(b"Nats-Msg-Id: a", b"Nats-TTL: 1s"),
         block(b"Nats-TTL: 1s", b"Nats-Msg-Id: a"),
         block(b"Nats-Msg-Id:"),
+        block(b"Nats-Msg-Id: a", b"Nats-Msg-Id: b"),
+        block(b"Nats-Expected-Last-Subject-Sequence: x"),
+        block(b"Nats-Expected-Last-Subject-Sequence: 1 "),
+        block(b"Nats-Expected-Last-Subject-Sequence:"),
+        block(b"Nats-Expected-Last-Subject-Sequence: -1"),
+        block(b"Nats-Expected-Last-Subject-Sequence: " + b"1" * 20),
+        block(b"Nats-Expected-Last-Subject-Sequence: 1", b"Nats-Expected-Last-Subject-Sequence: 1"),
+        block(b"Nats-Expected-Last-Subject-Sequence: 1", b"Nats-Expected-Last-Subject-Sequence-Subject: s"),
+        block(b"Nats-Expected-Last-Sequence: 1", b"Nats-Expected-Last-Sequence: 1"),
+        block(b"Nats-Expected-Last-Sequence: 5"),
+        block(b"Nats-Expected-Last-Msg-Id: a"),
+        block(b"Nats-"),
         b"NATS/1.0 503\r\n\r\n",
         b"NATS/1.0",
         b"x",
@@ -162,3 +200,27 @@ def test_the_twins_agree(steps: list[tuple[bytes, int, int, bool]]) -> None:
             found.append((ids.admit(data, ops, 0, 2, seq, now, NO_LIMIT), ids.find(msg_id, now), len(ids)))
         assert found[0] == found[1]
         seq += 2
+
+
+LINES = [
+    b"Nats-Msg-Id: a",
+    b"Nats-Expected-Last-Sequence: 0",
+    b"Nats-Expected-Last-Sequence: 1",
+    b"Nats-Expected-Last-Subject-Sequence: 3",
+    b"Nats-Expected-Last-Subject-Sequence:  03",
+    b"Nats-Expected-Last-Subject-Sequence: ",
+    b"Nats-TTL: 1",
+    b"X: y",
+    b"Nats-Msg-Id: b",
+]
+
+
+@needs_kernels
+@given(st.lists(st.lists(st.sampled_from(LINES), max_size=3), min_size=1, max_size=4))
+def test_the_twins_admit_the_same(blocks: list[list[bytes]]) -> None:
+    results = []
+    for twin in load_twins(TWINS):
+        ids = twin.MsgIds(50)
+        data, ops = batch(*(block(*lines) for lines in blocks))
+        results.append((ids.admit(data, ops, 0, len(blocks), 1, 0, NO_LIMIT), ops, len(ids)))
+    assert results[0] == results[1]

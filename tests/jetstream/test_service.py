@@ -87,12 +87,69 @@ def test_what_a_crash_left_of_a_deleted_stream_is_removed(tmp_path: Path) -> Non
     assert names(on) == ["B"] and [path.name for path in streams_dir(tmp_path).iterdir()] == ["B"]
 
 
-def test_a_stream_that_was_not_finished_is_removed(tmp_path: Path) -> None:
+def test_a_creation_that_was_cut_short_can_be_repeated(tmp_path: Path) -> None:
     fill(tmp_path, "A")
-    (streams_dir(tmp_path) / "HALF").mkdir()
+    half = streams_dir(tmp_path) / "HALF"
+    half.mkdir()
+    (half / "meta.json.0123456789abcdef.tmp").write_bytes(b"{")
     on = InProcess(str(tmp_path))
-    assert names(on) == ["A"] and not (streams_dir(tmp_path) / "HALF").exists()
+    assert names(on) == ["A"] and not [line for level, line in on.host.lines if level == "warning"]
     assert ask(on, "STREAM.CREATE.HALF", {"name": "HALF"})["did_create"]
+    on.stop()
+    assert names(InProcess(str(tmp_path))) == ["A", "HALF"]
+    assert sorted(path.name for path in half.iterdir()) == ["meta.json", "msgs"]
+
+
+def tree(directory: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in directory.rglob("*") if path.is_file()}
+
+
+def test_what_is_no_stream_is_left_alone_with_one_warning(tmp_path: Path) -> None:
+    fill(tmp_path, "A")
+    streams = streams_dir(tmp_path)
+    for name in ("backup/A/msgs/000001.blk", "~notes/a", "x.txt"):
+        (streams / name).parent.mkdir(parents=True, exist_ok=True)
+        (streams / name).write_bytes(b"mine")
+    mine = {path: data for path, data in tree(streams).items() if data == b"mine"}
+    on = InProcess(str(tmp_path))
+    assert names(on) == ["A"] and not on.js.offline
+    (warning,) = [line for level, line in on.host.lines if level == "warning"]
+    assert "count=3" in warning and "backup, x.txt, ~notes" in warning
+    assert tree(streams).items() >= mine.items()
+
+
+def test_no_stream_is_made_where_somebody_elses_files_are(tmp_path: Path) -> None:
+    fill(tmp_path, "A")
+    (streams_dir(tmp_path) / "backup").mkdir()
+    (streams_dir(tmp_path) / "backup" / "file").write_bytes(b"mine")
+    on = InProcess(str(tmp_path))
+    assert ask(on, "STREAM.CREATE.backup", {"name": "backup"})["error"]["code"] == 500
+    assert (streams_dir(tmp_path) / "backup" / "file").read_bytes() == b"mine"
+
+
+def test_stray_files_of_a_stream_are_left_alone(tmp_path: Path) -> None:
+    fill(tmp_path, "A")
+    stream = streams_dir(tmp_path) / "A"
+    stray = ["x", "msgs/notes.idx", "msgs/a.0123456789abcdef.tmp", "msgs/a.blk.new", "msgs/a.blk.shred"]
+    stray += ["msgs/000007.blk", "consumers/y"]
+    (stream / "consumers").mkdir(exist_ok=True)
+    for name in stray:
+        (stream / name).write_bytes(b"mine")
+    on = InProcess(str(tmp_path))
+    assert names(on) == ["A"] and list(tree(stream).values()).count(b"mine") == len(stray)
+
+
+def test_a_copy_of_a_consumers_file_is_left_alone(tmp_path: Path) -> None:
+    fill(tmp_path, "A")
+    on = InProcess(str(tmp_path))
+    ask(on, "CONSUMER.CREATE.A.c", {"stream_name": "A", "config": {"durable_name": "c"}})
+    on.stop()
+    (file,) = (streams_dir(tmp_path) / "A" / "consumers").iterdir()
+    copies = [file.with_name("0"), file.with_name(f"{file.name}.bak")]
+    for copy in copies:
+        shutil.copy(file, copy)
+    on = InProcess(str(tmp_path))
+    assert ask(on, "CONSUMER.INFO.A.c")["name"] == "c" and all(copy.exists() for copy in (file, *copies))
 
 
 def damage_meta(path: Path) -> None:

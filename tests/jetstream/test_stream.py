@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from jetlake.broker.broker import Broker
+from jetlake.jetstream import publish
 from jetlake.jetstream.service import JetStream
 from jetlake.jetstream.stream import Stream, refused_acks
 from jetlake.jetstream.stream_config import Retention
@@ -316,3 +317,27 @@ def test_a_stream_that_turns_to_interest_keeps_nothing_that_nobody_wants(bench: 
     bench.publish(b"c")
     bench.host.settle()
     assert bench.seqs() == [3] and stream.store.fast_state().msgs == 0
+
+
+def test_an_answer_that_fails_costs_no_other_answer_nor_the_stream(bench: Bench) -> None:
+    stream, told = bench.create(), list[str]()
+    bench.host.failures = []
+    bench.publish(b"a")
+    stream.when_durable(lambda: bool(1 // 0), lambda error: told.append(error.description))  # type: ignore[arg-type]
+    bench.publish(b"b")
+    bench.host.settle()
+    assert bench.seqs() == [1, 2] and told == ["internal error"] and stream.problem is None
+    assert [line.partition(":")[0] for line in bench.host.failures] == ["answer stream=S"]
+
+
+def test_a_message_whose_rules_fail_is_refused_and_the_next_is_stored(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.create()
+    bench.host.failures = []
+    monkeypatch.setattr(publish, "_check_ttl", lambda *_: 1 // 0)
+    bench.publish((b"Nats-TTL: 1", b"a"), b"b")
+    bench.host.settle()
+    refused, stored = bench.acks()
+    assert refused["error"] == {"code": 500, "err_code": 10051, "description": "internal error"}
+    assert stored["seq"] == 1 and len(bench.host.failures) == 1

@@ -2,7 +2,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
+
+import pytest
 
 from jetlake.server.commit_loop import BACKGROUND_THREADS_MAX, THREADS_MAX, CommitLoop
 
@@ -55,12 +59,21 @@ class Unit:
         self.events.append(error)
 
 
+def commit_loop(after: Callable[[], None] = lambda: None, failures: list[BaseException] | None = None) -> CommitLoop:
+    def failed(what: str, error: BaseException) -> None:
+        if failures is None:
+            raise error
+        failures.append(error)
+
+    return CommitLoop(asyncio.get_running_loop(), after, failed)
+
+
 async def started(work: Work) -> None:
     assert await asyncio.to_thread(work.started.wait, 10)
 
 
 async def test_a_small_commit_that_is_alone_needs_no_thread() -> None:
-    commits = CommitLoop(asyncio.get_running_loop(), lambda: None)
+    commits = commit_loop()
     alone, beside, large = Unit(is_small=True), Unit(Work(), is_small=True), Work()
     commits.request(alone)
     await commits.drain()
@@ -78,7 +91,7 @@ async def test_a_small_commit_that_is_alone_needs_no_thread() -> None:
 
 
 async def test_a_small_commit_that_fails_is_told() -> None:
-    commits = CommitLoop(asyncio.get_running_loop(), lambda: None)
+    commits = commit_loop()
     error = OSError("disk")
     unit = Unit(error=error)
     commits.request(unit)
@@ -88,13 +101,12 @@ async def test_a_small_commit_that_fails_is_told() -> None:
 
 
 async def test_without_a_sync_a_small_commit_is_over_at_the_end_of_the_batch() -> None:
-    commits = CommitLoop(asyncio.get_running_loop(), lambda: None)
+    commits = commit_loop()
     unsynced, synced = Unit(is_small=True, is_synced=False), Unit(is_small=True)
     for unit in (unsynced, synced):
-        commits.begin_batch()
-        commits.request(unit)
-        assert unit.events == []
-        commits.end_batch()
+        with commits:
+            commits.request(unit)
+            assert unit.events == []
     assert unsynced.events == ["now"] and synced.events == []
     await commits.drain()
     assert synced.events == ["now"]
@@ -102,13 +114,12 @@ async def test_without_a_sync_a_small_commit_is_over_at_the_end_of_the_batch() -
 
 
 async def test_without_a_sync_a_commit_that_fails_or_is_large_is_seen_to_as_well() -> None:
-    commits = CommitLoop(asyncio.get_running_loop(), lambda: None)
+    commits = commit_loop()
     error, work = OSError("disk"), Work()
     failing, large = Unit(error=error, is_synced=False), Unit(work, is_synced=False)
     for unit in (failing, large):
-        commits.begin_batch()
-        commits.request(unit)
-        commits.end_batch()
+        with commits:
+            commits.request(unit)
     assert failing.events == [error] and large.events == ["prepare"]
     work.may_end.set()
     await commits.drain()
@@ -117,7 +128,7 @@ async def test_without_a_sync_a_commit_that_fails_or_is_large_is_seen_to_as_well
 
 
 async def test_a_stream_does_not_wait_for_what_is_done_in_the_background() -> None:
-    commits = CommitLoop(asyncio.get_running_loop(), lambda: None)
+    commits = commit_loop()
     slow, stream = [Work() for _ in range(BACKGROUND_THREADS_MAX + THREADS_MAX)], Work()
     for work in slow:
         commits.request(Unit(work, is_background=True))
@@ -130,7 +141,7 @@ async def test_a_stream_does_not_wait_for_what_is_done_in_the_background() -> No
 
 
 async def test_commits_of_two_units_run_side_by_side() -> None:
-    commits = CommitLoop(asyncio.get_running_loop(), lambda: None)
+    commits = commit_loop()
     works = [Work(), Work()]
     for work in works:
         commits.request(Unit(work))
@@ -143,7 +154,7 @@ async def test_commits_of_two_units_run_side_by_side() -> None:
 
 
 async def test_a_unit_commits_one_thing_at_a_time() -> None:
-    commits = CommitLoop(asyncio.get_running_loop(), lambda: None)
+    commits = commit_loop()
     first, second = Work(), Work()
     unit = Unit(first, second)
     commits.request(unit)
@@ -160,7 +171,7 @@ async def test_a_unit_commits_one_thing_at_a_time() -> None:
 
 
 async def test_a_failure_is_told_and_nothing_is_completed() -> None:
-    commits = CommitLoop(asyncio.get_running_loop(), lambda: None)
+    commits = commit_loop()
     error = OSError("disk")
     work = Work(error=error)
     work.may_end.set()
@@ -172,7 +183,7 @@ async def test_a_failure_is_told_and_nothing_is_completed() -> None:
 
 
 async def test_draining_ends_when_there_was_nothing_to_write() -> None:
-    commits = CommitLoop(asyncio.get_running_loop(), lambda: None)
+    commits = commit_loop()
     unit = Unit(None)
     commits.request(unit)
     await asyncio.wait_for(commits.drain(), 5)
@@ -182,10 +193,52 @@ async def test_draining_ends_when_there_was_nothing_to_write() -> None:
 
 async def test_what_is_sent_is_flushed_after_each_turn() -> None:
     flushed: list[int] = []
-    commits = CommitLoop(asyncio.get_running_loop(), lambda: flushed.append(1))
+    commits = commit_loop(lambda: flushed.append(1))
     work = Work()
     work.may_end.set()
     commits.request(Unit(work))
     await commits.drain()
     assert len(flushed) >= 1
+    commits.close()
+
+
+class Broken(Unit):
+    """Cannot say what became of its commit."""
+
+    def complete_commit(self, commit: Any) -> None:
+        raise OverflowError("complete")
+
+    def fail_commit(self, error: BaseException) -> None:
+        raise OverflowError("fail")
+
+
+async def test_a_batch_that_fails_is_over_and_what_it_asked_for_is_committed() -> None:
+    commits = commit_loop()
+    unit = Unit(is_small=True, is_synced=False)
+    with suppress(ZeroDivisionError), commits:
+        commits.request(unit)
+        raise ZeroDivisionError
+    assert unit.events == ["now"]
+    later = Unit(is_small=True)
+    commits.request(later)
+    await commits.drain()
+    assert later.events == ["now"]
+    commits.close()
+
+
+@pytest.mark.parametrize("is_done_here", [True, False])
+async def test_a_unit_that_raises_keeps_nobody_from_committing_nor_from_stopping(is_done_here: bool) -> None:
+    failures: list[BaseException] = []
+    commits = commit_loop(failures=failures)
+    works = [Work(), Work(error=OSError("disk"))]
+    broken = [Broken(), Broken(error=OSError("disk"))] if is_done_here else [Broken(work) for work in works]
+    good = Unit()
+    for unit in (*broken, good):
+        commits.request(unit)
+    for work in works:
+        work.may_end.set()
+    await asyncio.wait_for(commits.drain(), 10)
+    assert good.events == ["prepare", "complete"]
+    told = [str(error) for error in failures]
+    assert told == ["complete", "fail"] * 2 if is_done_here else sorted(told) == ["complete", "fail", "fail"]
     commits.close()

@@ -5,9 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import ssl
+import time
+from pathlib import Path
 
 import pytest
 
+from jetlake.testing.server import run_server
+from tests.server.certificates import Certificates
 from tests.server.harness import LOOPBACK, Peer, get, page, running, until
 
 
@@ -252,3 +257,98 @@ async def test_an_error_of_ours_costs_one_connection_and_is_told(monkeypatch: py
         assert status == 200 and json.loads(body) == {"status": "ok"}
         reader, _ = await asyncio.open_connection(LOOPBACK, server.port)
         assert (await reader.readline()).startswith(b"INFO")
+
+
+@pytest.mark.parametrize("is_secure", [False, True], ids=["plain", "tls"])
+def test_a_subscriber_that_reads_steadily_is_not_cut_off(tmp_path: Path, is_secure: bool) -> None:
+    """It has more waiting than it reads within the write deadline, and reads all of it."""
+    certificates = Certificates(tmp_path)
+    config = tmp_path / "server.conf"
+    config.write_text('write_deadline: "1s"\n' + (certificates.block() if is_secure else ""))
+    size, count = 500_000, 24
+    with run_server(tmp_path / "store", "-c", str(config)) as url:
+        port = int(url.rpartition(":")[2])
+        context = certificates.context() if is_secure else None
+        reader, publisher = SteadyPeer(port, context), SteadyPeer(port, context)
+        reader.ask(b"SUB flood 1\r\n")
+        for _ in range(count):
+            publisher.ask(b"PUB flood %d\r\n%s\r\n" % (size, b"x" * size))
+        wanted = count * (len(b"MSG flood 1 %d\r\n\r\n" % size) + size)
+        while wanted > 0:  # 4 MB/s: three times the deadline
+            chunk = reader.socket.recv(min(65536, wanted))
+            assert chunk, f"cut off with {wanted} bytes to read"
+            wanted -= len(chunk)
+            time.sleep(len(chunk) / 4_000_000)
+        reader.ask(b"")
+
+
+class SteadyPeer:
+    """A blocking connection with a small receive buffer: what it does not read waits in the server."""
+
+    def __init__(self, port: int, context: ssl.SSLContext | None) -> None:
+        self.socket = socket.socket()
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        self.socket.settimeout(20)
+        self.socket.connect((LOOPBACK, port))
+        assert self.socket.recv(65536).startswith(b"INFO ")
+        if context is not None:
+            self.socket = context.wrap_socket(self.socket, server_hostname="localhost")
+        self.ask(b'CONNECT {"verbose":false}\r\n')
+
+    def ask(self, data: bytes) -> None:
+        self.socket.sendall(data + b"PING\r\n")
+        heard = b""
+        while not heard.endswith(b"PONG\r\n"):
+            chunk = self.socket.recv(65536)
+            assert chunk, heard
+            heard += chunk
+
+
+async def test_what_takes_long_is_done_in_slices_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jetlake.broker.client.TURN_NS", 0)  # one thing at a time
+    async with running() as server:
+        busy, other = await Peer.connect(server), await Peer.connect(server)
+        await other.ask()
+        turns = 0
+
+        def count_turns() -> None:
+            nonlocal turns
+            turns += 1
+            server.loop.call_soon(count_turns)
+
+        server.loop.call_soon(count_turns)
+        subs = "".join(f"SUB a.{number} {number}\r\nPUB a.{number} 1\r\nx\r\n" for number in range(100))
+        heard = await busy.ask(subs)
+        assert heard == [line for number in range(100) for line in (f"MSG a.{number} {number} 1", "x")]
+        assert turns > 100
+        assert await other.ask() == []
+
+
+async def test_what_was_received_is_done_though_the_peer_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jetlake.broker.client.TURN_NS", 0)
+    async with running() as server:
+        listener, peer = await Peer.connect(server), await Peer.connect(server)
+        await listener.ask("SUB a 1\r\n")
+        await peer.ask()
+        peer.send("PUB a 1\r\nx\r\n" * 50)
+        peer.writer.transport.abort()
+        await until(lambda: len(server.broker.clients) == 1, "the peer to be gone")
+        assert await listener.ask() == ["MSG a 1 1", "x"] * 50
+
+
+async def test_a_chunk_of_costly_lines_leaves_others_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running() as server:
+        peer = await Peer.connect(server)
+        await peer.ask()
+        client = next(iter(server.broker.clients.values()))
+        slices = 0
+        receive = client.receive
+
+        def counted(data: bytearray, start: int, end: int) -> int:
+            nonlocal slices
+            slices += 1
+            return receive(data, start, end)
+
+        monkeypatch.setattr(client, "receive", counted)
+        await peer.ask("".join(f"SUB a.{number} {number}\r\n" for number in range(20_000)))
+        assert slices > 5 and len(client.subs) == 20_000

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
+from jetlake.jetstream.stream import Stream
 from tests.server.harness import Peer, Running, running, until
 
 
@@ -65,3 +68,19 @@ async def test_streams_are_stopped_and_clients_are_told_so(tmp_path: Path) -> No
     async with running("", tmp_path) as server:
         peer = await Peer.connect(server)
         assert (await peer.request("$JS.API.STREAM.INFO.S"))["state"]["messages"] == 1
+
+
+@pytest.mark.parametrize("is_slow", [False, True], ids=["stop", "lame duck"])
+async def test_a_server_that_is_told_to_stop_stops_whatever_fails(
+    is_slow: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running("", tmp_path) as server:
+        peer = await Peer.connect(server)
+        await peer.request("$JS.API.STREAM.CREATE.S", '{"name":"S","subjects":["s"]}')
+        monkeypatch.setattr(Stream, "close", lambda self: 1 // 0)
+        monkeypatch.setattr(server, "_until_sent", lambda: 1 // 0)
+        monkeypatch.setattr(server.events, "leaving", lambda how: 1 // 0)
+        server.lame_duck_soon() if is_slow else server.stop_soon()
+        await asyncio.wait_for(server.stopped.wait(), 10)
+        assert server.log_lines.has("shutdown failed: ZeroDivisionError")
+    assert server.log_lines.has("Server Exiting..")

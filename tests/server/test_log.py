@@ -65,3 +65,12 @@ def test_options_that_cannot_be_used_change_nothing(tmp_path: Path) -> None:
         log.use_options(replace(ServerOptions(), log_file=str(tmp_path / "no such directory" / "log")))
     log("info", "still here")
     assert "still here" in (tmp_path / "log").read_text()
+
+
+def test_what_clients_say_cannot_end_a_line_nor_move_a_cursor(tmp_path: Path) -> None:
+    log = to_file(tmp_path / "log", logtime=False)
+    log("error", 'User "x\r\n[1] [INF] Server is ready\x1b[2J\u2028\u202e\x85"')
+    log("info", "bytes \udcff, half a pair \ud800, é 😀")
+    one, two = (tmp_path / "log").read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    assert one.endswith('User "x\\r\\n[1] [INF] Server is ready\\x1b[2J\\u2028\\u202e\\x85"')
+    assert two.endswith("bytes \\xff, half a pair \\ud800, é 😀")

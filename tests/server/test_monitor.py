@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,11 @@ def spoil(store: Path) -> None:
     """Damage what says how stream S is configured."""
     meta = next(store.glob("jetstream/*/streams/S/meta.json"))
     meta.write_bytes(meta.read_bytes()[:-5] + b"junk}")
+
+
+def spoil_consumer(store: Path) -> None:
+    """Damage the file of consumer c of stream S."""
+    next(store.glob("jetstream/*/streams/S/consumers/c.*")).write_bytes(b"")
 
 
 async def test_a_connection_is_kept_for_the_next_request() -> None:
@@ -66,6 +72,7 @@ async def test_old_clients_get_one_answer() -> None:
         b"GET /varz HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
         b"GET /" + b"x" * 20_000 + b" HTTP/1.1\r\n\r\n",
         b"\x16\x03\x01\x00\xff\r\n\r\n",
+        b"GET http://[x/varz HTTP/1.1\r\n\r\n",
     ],
 )
 async def test_what_is_no_request_is_refused(data: bytes) -> None:
@@ -91,13 +98,24 @@ async def test_connections_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(monitor, "CONNECTIONS_MAX", 2)
     async with running(HTTP) as server:
         assert server.monitor is not None
-        first = [await asyncio.open_connection(LOOPBACK, server.monitor.port) for _ in range(2)]
+        (idle, _), (busy, writer) = [await asyncio.open_connection(LOOPBACK, server.monitor.port) for _ in range(2)]
         await until(lambda: len(server.monitor._connections) == 2, "both")  # type: ignore[union-attr]
-        assert await raw(server, b"GET /healthz HTTP/1.1\r\n\r\n") == b""
-        for _, writer in first:
-            writer.close()
-        await until(lambda: not server.monitor._connections, "both to go")  # type: ignore[union-attr]
+        writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+        assert (await busy.readuntil(b"}")).endswith(b'{"status":"ok"}')
         assert (await page(server, "/healthz"))["status"] == "ok"
+        with contextlib.suppress(ConnectionError):
+            assert await asyncio.wait_for(idle.read(), 10) == b""  # it made room
+        writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+        assert (await busy.readuntil(b"}")).endswith(b'{"status":"ok"}')
+
+
+async def test_a_page_that_fails_is_an_error_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(HTTP) as server:
+        monkeypatch.setitem(monitor._PAGES, "/varz", lambda *_: {"x": 1 // 0})
+        two = b"GET /varz HTTP/1.1\r\n\r\nGET /healthz HTTP/1.1\r\nConnection: close\r\n\r\n"
+        said = await raw(server, two)
+        assert said.startswith(b"HTTP/1.1 500 Internal Server Error\r\n") and said.endswith(b'{"status":"ok"}')
+        assert server.failed.count == 1
 
 
 async def test_pages_may_lie_under_a_path() -> None:
@@ -162,6 +180,23 @@ async def test_an_offline_stream_is_unhealthy(tmp_path: Path) -> None:
         assert server.log_lines.has("Healthcheck failed")
 
 
+async def test_an_offline_consumer_is_unhealthy(tmp_path: Path) -> None:
+    async with running(HTTP, tmp_path) as server:
+        peer = await Peer.connect(server)
+        for name in ("S", "T"):
+            await peer.request(f"$JS.API.STREAM.CREATE.{name}", f'{{"name":"{name}"}}')
+        for name in ("c", "d"):
+            body = f'{{"stream_name":"S","config":{{"durable_name":"{name}","ack_policy":"none"}}}}'
+            await peer.request(f"$JS.API.CONSUMER.CREATE.S.{name}", body)
+    spoil_consumer(tmp_path)
+    async with running(HTTP, tmp_path) as server:
+        status, _, body = await get(server, "/healthz?details=1")
+        assert status == 503 and json.loads(body)["errors"][0]["consumer"] == "c"
+        assert (await get(server, "/healthz?account=$G&stream=S&consumer=c"))[0] == 503
+        assert (await page(server, "/healthz?account=$G&stream=S&consumer=d"))["status"] == "ok"
+        assert (await page(server, "/healthz?account=$G&stream=T"))["status"] == "ok"
+
+
 async def test_a_server_that_leaves_is_unhealthy() -> None:
     async with running(HTTP) as server:
         server.close_listeners()
@@ -192,3 +227,22 @@ async def test_metrics_are_prometheus_text(tmp_path: Path) -> None:
 )
 def test_uptime_is_written_as_nats_server_does(seconds: int, text: str) -> None:
     assert uptime(seconds * SECOND_NS) == text
+
+
+async def test_names_that_are_not_utf8_are_shown_on_every_page(tmp_path: Path) -> None:
+    async with running(HTTP, tmp_path) as server:
+        peer = await Peer.connect(server, name="é\n")
+        body = b'{"stream_name":"S","config":{"inactive_threshold":60000000000}}'
+        peer.send("SUB in.* 1\r\n")
+        await peer.request("$JS.API.STREAM.CREATE.S", '{"name":"S","subjects":["s.>"]}')
+        for name in (b"\xff", b"\xfe"):
+            head = b"PUB $JS.API.CONSUMER.CREATE.S.%s in.x %d\r\n" % (name, len(body))
+            peer.send(head + body + b"\r\nSUB x.%s q%s %s\r\n" % (name, name, name))
+        assert server.jetstream is not None
+        streams = server.jetstream.accounts["$G"].streams
+        await until(lambda: len(streams["S"].consumers) == 2, "both consumers")
+        for path in ("/connz?subs=detail", "/subsz?subs=1", "/jsz?consumers=1", "/accountz?acc=$G"):
+            assert (await get(server, path))[0] == 200
+        _, _, metrics = await get(server, "/metrics")
+        assert b'consumer="\\\\xff"' in metrics and b'consumer="\\\\xfe"' in metrics
+        assert b"jetlake_internal_errors_total 0.0" in metrics and server.failed.count == 0

@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import asyncio
+import threading
 from pathlib import Path
 
 import pytest
 
+from jetlake.broker.auth import Authenticator, Credentials, User
+from jetlake.server import reload
 from tests.server.certificates import Certificates
 from tests.server.harness import Peer, page, running, until
 
@@ -275,3 +279,65 @@ async def test_two_reloads_at_once_come_one_after_the_other() -> None:
         await server.reload_with("http: 127.0.0.1:-1\nping_max: 9")
         varz = await page(server, "/varz")
         assert varz["ping_max"] == 9 and varz["config_load_time"] > before
+
+
+async def test_a_client_with_which_a_reload_fails_is_closed_and_others_are_looked_at(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running(users(USER_A, USER_B, "{user: c, password: p}")) as server:
+        odd, b, c = [await Peer.connect(server, user=name, **{"pass": "p"}) for name in "abc"]
+        for peer in (odd, b, c):
+            await peer.ask()
+        client = next(client for client in server.broker.clients.values() if client.user_name == "a")
+        monkeypatch.setattr(client, "recheck_subscriptions", lambda: 1 // 0)
+        await server.reload_with(users(USER_A, USER_B))
+        assert await odd.rest() == [] and await b.ask() == [] and await c.rest() == []
+        assert server.failed.count == 1 and server.log_lines.has("Reloaded server configuration")
+
+
+async def test_what_a_reload_could_not_do_is_done_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(users(USER_A, USER_B)) as server:
+        a = await Peer.connect(server, **A)
+        await a.ask()
+        with monkeypatch.context() as broken:
+            broken.setattr(reload, "_recheck", lambda *_: 1 // 0)
+            await server.reload_with(users(USER_B))
+        assert server.log_lines.has("could not be applied to: clients; reload again")
+        assert await a.ask() == []
+        await server.reload_with(users(USER_B))
+        assert await a.rest() == []
+        assert server.unapplied == set()
+
+
+@pytest.mark.parametrize("after", [users(USER_B), users("{user: a, password: other}")], ids=["gone", "changed"])
+async def test_a_login_that_is_checked_during_a_reload_is_checked_again(
+    after: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import bcrypt
+
+    hashed = bcrypt.hashpw(b"p", bcrypt.gensalt(4)).decode()
+    begun, may_end = threading.Event(), threading.Event()
+
+    def slow(self: Authenticator, credentials: Credentials, nonce: bytes = b"") -> User | None:
+        begun.set()
+        assert may_end.wait(10)
+        return check(self, credentials, nonce)
+
+    async with running(users(f'{{user: a, password: "{hashed}"}}', USER_B)) as server:
+        check = Authenticator.check
+        monkeypatch.setattr(Authenticator, "check", slow)
+        a = await Peer.connect(server, **A)
+        assert await asyncio.to_thread(begun.wait, 10)
+        await server.reload_with(after)
+        may_end.set()
+        assert await a.rest() == REFUSED
+
+
+async def test_a_login_that_fails_to_be_checked_costs_one_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running(users(USER_A, USER_B)) as server:
+        b = await Peer.connect(server, **B)
+        await b.ask()
+        monkeypatch.setattr(Authenticator, "is_slow", lambda *_: True)
+        monkeypatch.setattr(Authenticator, "check", lambda *_: 1 // 0)
+        assert await (await Peer.connect(server, **A)).rest() == []
+        assert await b.ask() == [] and server.failed.count == 1

@@ -28,3 +28,8 @@ def test_the_rest_of_a_connect_is_shown() -> None:
 
 def test_other_lines_are_shown_as_they_are() -> None:
     assert redacted(b'SUB {"pass":1} 1') == b'SUB {"pass":1} 1'
+
+
+@pytest.mark.parametrize("body", [b'{"name":"\xff"}', b'{"x":' + b"[" * 100_000, b"{"])
+def test_a_connect_that_cannot_be_read_is_not_shown(body: bytes) -> None:
+    assert redacted(b"CONNECT " + body) == b"CONNECT"

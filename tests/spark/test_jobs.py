@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -326,6 +327,17 @@ def test_verify_checks_every_block(run: Run, root: Path) -> None:
     assert set(run("verify", root, code=1).splitlines()) <= set(text.splitlines())
     (root / "empty").mkdir()
     assert "no stream is stored here" in run("verify", root / "empty", "--spark", code=2)
+
+
+@pytest.mark.damages
+def test_verify_notices_a_block_of_another_stream(run: Run, root: Path, tmp_path: Path) -> None:
+    orders(tmp_path / "OTHER").stop()
+    (msgs,) = (root / "jetstream").glob("*/streams/ORDERS/msgs")
+    for name in ("000002.blk", "000002.idx"):
+        shutil.copy(tmp_path / "OTHER" / name, msgs / name)
+    text = run("verify", root, "--spark", code=1)
+    assert "000002.blk" in text and "is a block of another stream" in text and "are lost" in text
+    assert set(run("verify", root, code=1).splitlines()) == set(text.splitlines())
 
 
 def test_verify_takes_a_passphrase(run: Run, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,10 +15,12 @@ from jetlake.spark.blocks import Losses, Piece, PieceReader, Selection  # noqa: 
 from jetlake.spark.errors import MessagesDamaged, MessagesGone  # noqa: E402
 from jetlake.spark.plan import first_seq_at, last_within, nth_live, partitions, plan, size_between  # noqa: E402
 from jetlake.store import FileOptions, FileStore  # noqa: E402
+from jetlake.store.sequence_set import SequenceSet  # noqa: E402
 from jetlake.store.view import StreamView  # noqa: E402
 from jetlake.testing.clock import FakeClock  # noqa: E402
 from jetlake.testing.memfiles import MemFiles  # noqa: E402
 from tests.crash.workload import ENVELOPES, KEYS  # noqa: E402
+from tests.store.raced_files import RacedFiles  # noqa: E402
 
 SECOND = 1_000_000_000
 
@@ -25,8 +28,13 @@ SECOND = 1_000_000_000
 class Stream:
     """A store of forty messages, one a second, in small blocks; three subjects, of which s.rare is in one block."""
 
-    def __init__(self, options: FileOptions = FileOptions(block_size_max=500), count: int = 40) -> None:  # noqa: B008
-        self.files, self.clock = MemFiles(), FakeClock()
+    def __init__(
+        self,
+        options: FileOptions = FileOptions(block_size_max=500),  # noqa: B008
+        count: int = 40,
+        files: MemFiles | None = None,
+    ) -> None:
+        self.files, self.clock = files or MemFiles(), FakeClock()
         self.store = FileStore("s", options=options, files=self.files, clock=self.clock)
         self.start_ns = self.clock()
         for number in range(1, count + 1):
@@ -235,3 +243,83 @@ def test_a_time_is_found() -> None:
     assert first_seq_at(catalog, 0) == 1
     assert first_seq_at(catalog, block.time_ns_min - 1) == first_seq_at(catalog, block.time_ns_max) == block.first_seq
     assert first_seq_at(catalog, stream.start_ns + 100 * SECOND) == 41
+
+
+# While the stream goes on
+
+ACTIONS = {
+    "erase": lambda store: store.erase(4),
+    "rewrite": lambda store: (store.remove(4), store.compact_files()),
+    "drop": lambda store: store.remove_many(range(1, 12)),
+    "purge": lambda store: store.purge(),
+}
+
+
+class Told(Losses):
+    """Takes down what cannot be read."""
+
+    def __init__(self) -> None:
+        super().__init__("S", fail_on_gap=False, fail_on_damage=True)
+        self.gone_seqs: list[int] = []
+
+    def gone(self, seqs: SequenceSet) -> None:
+        self.gone_seqs += seqs
+
+
+@pytest.mark.parametrize("size_max", [150, 10_000])
+@pytest.mark.parametrize("action", ACTIONS.values(), ids=ACTIONS)
+@pytest.mark.parametrize("envelope", ["none-none", "zstd-none"])
+def test_a_change_between_any_two_reads_takes_only_what_it_removes(
+    envelope: str, action: Callable[[FileStore], object], size_max: int
+) -> None:
+    for read in range(200):
+        stream = Stream(ENVELOPES[envelope], files=RacedFiles())
+        stream.view.refresh()
+        reads = iter(range(1000))
+        stream.files.meanwhile = lambda read=read, stream=stream, reads=reads: (
+            action(stream.store) if next(reads) == read else None
+        )
+        told = Told()
+        reader = PieceReader(["seq"], Selection(), told, KEYS, stream.files)
+        pieces = plan(stream.view, Selection(first_seq=2), size_max).pieces
+        found = [seq for piece in pieces for _, batch in reader.read(piece) for seq in batch["seq"].to_pylist()]
+        stream.files.meanwhile = None
+        left = {seq for seq in range(2, 41) if stream.store.catalog.is_live(seq)}
+        assert left <= set(found) and sorted(found) == found
+        assert set(range(2, 41)) - set(found) <= set(told.gone_seqs)
+        if next(reads) <= read:
+            break
+    else:
+        raise AssertionError("more reads than were tried")
+
+
+# Blocks of other streams
+
+
+def put_foreign_block(stream: Stream, name: str) -> None:
+    other = Stream()
+    for suffix in ("blk", "idx"):
+        stream.files.remove(f"s/{name}.{suffix}")
+        with stream.files.open(f"s/{name}.{suffix}", create=True) as file:
+            file.pwrite(0, other.files.read(f"s/{name}.{suffix}"))
+
+
+@pytest.mark.damages
+def test_a_block_of_another_stream_is_damage_when_a_read_is_planned() -> None:
+    stream = Stream()
+    before = stream.store.catalog.blocks[1]
+    put_foreign_block(stream, "000002")
+    stream.view.refresh()
+    found = plan(stream.view, Selection(), 10_000)
+    assert list(found.damaged.ranges()) == [(before.first_seq, before.last_seq)]
+    assert stream.seqs(found.pieces) == [seq for seq in range(1, 41) if not before.first_seq <= seq <= before.last_seq]
+
+
+@pytest.mark.damages
+def test_a_block_of_another_stream_is_damage_when_it_comes_after_the_plan() -> None:
+    stream = Stream()
+    pieces, before = stream.pieces(), stream.store.catalog.blocks[1]
+    put_foreign_block(stream, "000002")
+    with pytest.raises(MessagesDamaged, match="another block"):
+        stream.seqs(pieces)
+    assert before.first_seq not in stream.seqs(pieces, fail=False)

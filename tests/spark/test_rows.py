@@ -127,7 +127,7 @@ def test_operations_append_the_same_messages(twin: Any) -> None:
     parts += [encode(Record(0, b"b.c", b"", b"payload", 2, 0), SEED)]
     data = b"".join(parts)
     ops = twin.operations(data, 0, len(data), SEED)
-    assert len(ops) == 2 * OP_WORDS and (ops[9], ops[19]) == (OP_MSG_ID, 0)
+    assert len(ops) == 2 * OP_WORDS and (ops[9], ops[OP_WORDS + 9]) == (OP_MSG_ID, 0)
     store = FileStore("s", files=MemFiles())
     assert store.append_batch(data, ops) == (1, 2)
     assert [(m.subject, m.payload) for m in store.messages()] == [("a", b"p"), ("b.c", b"payload")]

@@ -364,9 +364,9 @@ def test_a_header_with_both_copies_damaged_is_not_read() -> None:
 
 
 def test_a_block_of_a_newer_version_is_refused_by_name() -> None:
-    head = BLOCK_MAGIC + b"\2\0" + HEADER.encode()[10:120]
+    head = BLOCK_MAGIC + b"\3\0" + HEADER.encode()[10:120]
     files = MemFiles.from_snapshot({PATH: (head + hash64(head, 0).to_bytes(8, "little")) * 2})
-    with pytest.raises(CorruptBlock, match=f"{PATH}.*version 2 is newer"):
+    with pytest.raises(CorruptBlock, match=f"{PATH}.*version 3 is newer"):
         read_header(files, PATH)
 
 

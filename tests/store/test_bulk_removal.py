@@ -203,3 +203,15 @@ def test_bytes_and_messages_per_subject_are_enforced_message_by_message(make: Ma
     for subject in subjects:
         one_by_one.append(subject.decode(), bytes(9))
     assert held(at_once) == held(one_by_one)
+
+
+def test_what_lies_between_deleted_messages_leaves_at_the_front() -> None:
+    for store in (MemStore(), FileStore("s", files=MemFiles())):
+        for number in range(80):
+            store.append("ab"[number % 2], b"%d" % number)
+        store.purge("b")
+        assert store.compact(61) == 30
+        assert (store.state().first_seq, store.state().msgs) == (61, 10)
+        assert store.purge(">", keep=3) == 7
+        assert [message.seq for message in store.messages()] == [75, 77, 79]
+        assert store.subjects_totals() == {"a": 3}

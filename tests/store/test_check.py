@@ -780,7 +780,7 @@ def test_what_is_on_record_as_lost_stays_lost() -> None:
         store.compact_files()
         assert list(store.state().lost) == [4]
     report = disk.check()
-    assert kinds(report) == ["lost"] and list(report.lost) == [4]
+    assert kinds(report) == ["lost", "left-over"] and list(report.lost) == [4]
 
 
 def test_a_tombstone_can_say_that_sequences_are_lost() -> None:

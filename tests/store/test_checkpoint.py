@@ -77,9 +77,11 @@ def test_a_checkpoint_is_text_that_a_person_can_read() -> None:
         "gone": [[5, 6]],
         "lost": [[8, 8]],
         "truncate_seq": None,
+        "stream_id": "",
+        "unmarked": [],
         "block_id": 0,
         "reserved_seq": 0,
-        "version": 1,
+        "version": 2,
     }
     assert (int(hash_line, 16), rest) == (hash64(body + b"\n", 0), b"")
 
@@ -140,7 +142,7 @@ def test_a_checkpoint_of_another_shape_is_refused(body: bytes) -> None:
 
 def test_a_checkpoint_of_a_newer_version_is_refused() -> None:
     with pytest.raises(ValueError):
-        decode_checkpoint(encode_checkpoint(Checkpoint(1, 2, 3, 4, 5, version=2)))
+        decode_checkpoint(encode_checkpoint(Checkpoint(1, 2, 3, 4, 5, version=3)))
 
 
 @pytest.mark.parametrize("keep", ["none", "all"])

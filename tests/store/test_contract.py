@@ -18,7 +18,7 @@ from jetlake.errors import (
     StoreClosed,
     TooManyResults,
 )
-from jetlake.ops import OP_MSG_ID, OP_SPECIAL, append_op
+from jetlake.ops import OP_ADMITTED, OP_EXPECTS, OP_MSG_ID, OP_SPECIAL, OP_WORDS, append_op
 from jetlake.store import (
     NEVER_NS,
     Discard,
@@ -30,6 +30,7 @@ from jetlake.store import (
     StreamLimits,
 )
 from jetlake.store.format import MSG_ID, PAYLOAD_SIZE_MAX, SEQ_MAX
+from jetlake.store.record import decode
 from jetlake.testing.clock import FakeClock
 from jetlake.testing.memfiles import MemFiles
 from tests.crash.workload import ENVELOPES
@@ -77,6 +78,15 @@ def test_a_message_comes_back_as_it_was_stored(store: Store) -> None:
     headers = b"NATS/1.0\r\nA: b\r\n\r\n"
     assert store.append("orders.eu", b"\x00\xff", headers) == 1
     assert store.load(1) == StoredMsg(1, "orders.eu", headers, b"\x00\xff", store.clock())
+
+
+def test_stored_records_are_those_of_the_sequences_in_any_order_up_to_a_size(store: Store) -> None:
+    fill(store, *["a", "b"] * 20)
+    wanted = [40, 1, 17, 2, 39]
+    records, seeds = store.stored_records(wanted, 10**6)
+    found = [decode(record, 0, len(record), seed)[0] for record, seed in zip(records, seeds, strict=True)]
+    assert [(record.seq, record.payload) for record in found] == [(seq, b"payload %d" % seq) for seq in wanted]
+    assert len(store.stored_records(wanted, len(records[0]) + 1)[0]) == 2
 
 
 def test_any_utf8_subject_is_kept(store: Store) -> None:
@@ -164,10 +174,27 @@ def test_a_batch_is_stored_in_order(store: Store) -> None:
 
 def test_a_batch_stops_in_front_of_a_special_operation(store: Store) -> None:
     data, ops = batch((b"a", b"1"), (b"a", b"2"), (b"a", b"3"))
-    ops[19] = OP_SPECIAL
+    ops[OP_WORDS + 9] = OP_SPECIAL
     assert store.append_batch(data, ops) == (1, 1)
     assert store.append_batch(data, ops, 2) == (2, 3)
     assert store.load(2).payload == b"3"
+    ops[OP_WORDS + 9] |= OP_ADMITTED
+    assert store.append_batch(data, ops) == (3, 3)
+
+
+def test_a_batch_stops_in_front_of_one_that_expects_another_last_sequence(make: Make) -> None:
+    store = make(StreamLimits(max_msgs_per_subject=1))
+    data, ops = batch(*((b"k.%d" % (number % 2), b"%d" % number) for number in range(6)))
+    for number, expected in enumerate([0, 0, 1, 2, 3, 3]):
+        ops[number * OP_WORDS + 9] = OP_EXPECTS
+        ops[number * OP_WORDS + 10] = expected
+    assert store.append_batch(data, ops) == (1, 5)
+    assert store.append_batch(data, ops, 5) == (6, 5)
+    ops[5 * OP_WORDS + 10] = 4
+    assert store.append_batch(data, ops, 5) == (6, 6)
+    store.remove(6)
+    ops[5 * OP_WORDS + 10] = 0
+    assert store.append_batch(data, ops, 5) == (7, 6)
 
 
 def test_a_batch_stops_in_front_of_what_discard_new_refuses(make: Make) -> None:
@@ -485,3 +512,13 @@ def test_an_expiry_that_is_no_time_is_refused(make: Make, expires_ns: int) -> No
     with pytest.raises(BadRequest):
         store.append_at(5, 0, "a", b"", expires_ns=expires_ns)
     assert store.state().last_seq == 0
+
+
+def test_what_expired_may_leave_a_few_at_a_time(make: Make) -> None:
+    store = make(StreamLimits(max_age_ns=10))
+    for number in range(5):
+        store.append("a", b"", ttl_ns=number + 1)
+    store.append("b", b"", ttl_ns=NEVER_NS)
+    now_ns = store.clock() + 5
+    assert [store.expire(now_ns, count_max=2) for _ in range(4)] == [2, 2, 1, 0]
+    assert store.state().msgs == 1

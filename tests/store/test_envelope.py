@@ -300,7 +300,7 @@ def test_a_key_check_holds_no_part_of_the_key() -> None:
 
 
 def test_a_block_salt_of_another_size_is_refused() -> None:
-    with pytest.raises(BadRequest, match="block salt has 16 bytes, not 3"):
+    with pytest.raises(BadRequest, match="salt has 16 bytes, not 3"):
         block_key(KEY, b"abc")
 
 

@@ -20,6 +20,7 @@ from jetlake.store.format import (
     HEADER_COPY_SIZE,
     HEADER_SIZE,
     KNOWN_FLAGS,
+    NO_STREAM,
     NOT_MESSAGE,
     RECORD_SIZE_MIN,
     TRAILER,
@@ -34,7 +35,9 @@ from jetlake.store.format import (
 
 U32, U64, I64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1), st.integers(-(2**63), 2**63 - 1)
 SALT = st.binary(min_size=16, max_size=16)
-HEADER = BlockHeader(2, 1, 3, 4, 5, 6, 7, 8, bytes(range(16)), bytes(range(16, 32)), bytes(range(32, 40)))
+HEADER = BlockHeader(
+    2, 1, 3, 4, 5, 6, 7, 8, bytes(range(16)), bytes(range(16, 32)), bytes(range(32, 40)), bytes(range(40, 56))
+)
 
 headers = st.builds(
     BlockHeader,
@@ -49,6 +52,7 @@ headers = st.builds(
     store_salt=SALT,
     block_salt=SALT,
     key_check=st.binary(min_size=8, max_size=8),
+    stream_id=SALT,
 )
 
 
@@ -99,12 +103,12 @@ def test_the_fields_of_the_header_lie_where_the_specification_says() -> None:
     numbers = {name: int.from_bytes(places[name], "little") for name in HEADER._fields[:8]}
     assert numbers == dict(zip(HEADER._fields[:8], HEADER[:8], strict=True))
     assert [places[name] for name in HEADER._fields[8:]] == list(HEADER[8:])
-    assert (places["magic"], places["version"]) == (BLOCK_MAGIC, b"\1\0")
+    assert (places["magic"], places["version"]) == (BLOCK_MAGIC, b"\2\0")
     assert int.from_bytes(places["hash"], "little") == hash64(data[:120], 0)
 
 
 def test_the_sizes_are_those_of_version_1() -> None:
-    assert (VERSION, HEADER_COPY_SIZE, HEADER_SIZE, len(HEADER.encode())) == (1, 128, 256, 256)
+    assert (VERSION, HEADER_COPY_SIZE, HEADER_SIZE, len(HEADER.encode())) == (2, 128, 256, 256)
     assert (FRAME_HEAD_SIZE, FRAME_TAIL_SIZE, TRAILER.size, RECORD_SIZE_MIN) == (24, 24, 24, 30)
 
 
@@ -157,9 +161,14 @@ def test_arbitrary_bytes_are_no_header(data: bytes) -> None:
 
 
 def test_a_header_of_a_newer_version_is_refused() -> None:
-    head = BLOCK_MAGIC + b"\2\0" + HEADER.encode()[10:120]
-    with pytest.raises(ValueError, match="block version 2 is newer than 1"):
+    head = BLOCK_MAGIC + b"\3\0" + HEADER.encode()[10:120]
+    with pytest.raises(ValueError, match="block version 3 is newer than 2"):
         decode_header((head + hash64(head, 0).to_bytes(8, "little")) * 2)
+
+
+def test_a_header_without_a_stream_is_written_as_version_1() -> None:
+    header = HEADER._replace(stream_id=NO_STREAM)
+    assert header.encode()[8:10] == b"\1\0" and decode_header(header.encode()) == header
 
 
 # File names

@@ -15,8 +15,8 @@ from jetlake.errors import MigrationError
 from jetlake.store import Cipher, Compression, FileOptions, FileStore, KeySource, StoredMsg, StreamLimits, legacy
 from jetlake.store.api import Discard
 from jetlake.store.files import OS_FILES, Files, atomic_write
-from jetlake.store.format import CHECKPOINT_NAME, LOCK_NAME
-from jetlake.store.legacy import LEGACY_NAME, MARKER_NAME
+from jetlake.store.format import CHECKPOINT_NAME, LOCK_NAME, MARKER_NAME
+from jetlake.store.legacy import LEGACY_NAME
 from jetlake.store.sequence_set import SequenceSet
 from jetlake.testing.clock import FakeClock
 from jetlake.testing.memfiles import MemFiles, PowerCut

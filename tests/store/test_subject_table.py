@@ -29,7 +29,15 @@ def load_twin(suffix: str) -> SimpleNamespace:
     modules = [
         importlib.import_module(f"jetlake.store._subject_{part}_{suffix}") for part in ("filter", "table", "scan")
     ]
-    names = ("SubjectFilter", "SubjectTable", "find_match", "find_match_back", "count_matches", "count_live")
+    names = (
+        "SubjectFilter",
+        "SubjectTable",
+        "find_match",
+        "find_match_back",
+        "count_matches",
+        "count_live",
+        "list_live",
+    )
     found = {name: getattr(module, name) for name in names for module in modules if hasattr(module, name)}
     return SimpleNamespace(**found)
 
@@ -508,7 +516,10 @@ def count_live(twin: SimpleNamespace, ids: list[int], *, pattern: str = "a.*", *
         "starts": array("Q"), "ends": array("Q"), "memo": bytearray(3),
     } | changed  # fmt: skip
     table = filled(twin, "a.1", "b.1", "a.2")
-    found: int = twin.count_live(table, twin.SubjectFilter([pattern]), array("I", ids), *arguments.values())
+    columns = (table, twin.SubjectFilter([pattern]), array("I", ids), *arguments.values())
+    found: int = twin.count_live(*columns)
+    listed = twin.list_live(*columns)
+    assert listed.typecode == "Q" and len(set(listed)) == found
     return found
 
 
@@ -526,6 +537,14 @@ def test_count_live_leaves_out_what_is_gone(twin: SimpleNamespace) -> None:
     assert count_live(twin, [0] * 8, starts=gone[0], ends=gone[1], first=13, last=14) == 1
     assert count_live(twin, [0] * 8, starts=gone[0], ends=gone[1], pattern="a.2") == 0
     assert count_live(twin, [0] * 8, starts=array("Q", [0]), ends=array("Q", [2**64 - 1])) == 0
+
+
+def test_list_live_lists_what_count_live_counts(twin: SimpleNamespace) -> None:
+    table, ids = filled(twin, "a.1", "b.1", "a.2"), array("I", [0, 2, 0, 1, 2, NO_ID, 1])
+    gone = SequenceSet([(0, 10), (12, 12)]).arrays
+    for seqs, expected in ((None, [11, 14]), (array("I", [0, 1, 3, 4, 9, 10, 11]), [11, 13, 19])):
+        found = twin.list_live(table, twin.SubjectFilter(["a.*"]), ids, 7, seqs, 10, 1, 99, *gone, bytearray(3))
+        assert list(found) == expected
 
 
 def test_count_live_ignores_room_to_grow(twin: SimpleNamespace) -> None:
@@ -814,3 +833,18 @@ def naive_match(patterns: tuple[str, ...], name: bytes) -> bool:
 
 TestTwinsAndModel = TwinsAndModel.TestCase
 TestTwinsAndModel.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+
+
+_many = st.lists(st.sampled_from(["a", "b", "ab", "*", ">"]), min_size=1, max_size=3).map(
+    lambda tokens: ".".join(token for token in tokens[:-1] if token != ">") + ("." if tokens[:-1] else "") + tokens[-1]
+)
+
+
+@given(
+    st.lists(_many.filter(lambda text: "" not in text.split(".")), min_size=5, max_size=40),
+    st.lists(st.sampled_from(["a", "b", "ab", "c"]), min_size=1, max_size=4).map(".".join),
+)
+def test_many_patterns_match_as_each_of_them_does(patterns: list[str], subject: str) -> None:
+    expected = any(matches(pattern, subject) for pattern in patterns)
+    for twin in TWINS:
+        assert twin.SubjectFilter(patterns).matches(subject.encode()) is expected

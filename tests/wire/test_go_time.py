@@ -6,14 +6,48 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jetlake.wire.go_time import ZERO_NS, ZERO_TIME, BadTime, format_time, parse_time
+from jetlake.wire.go_time import ZERO_NS, ZERO_TIME, BadTime, ZonedTime, format_time, json_problem, parse_time
 
+YEAR_0_NS = parse_time("0000-01-01T00:00:00Z")
 YEAR_9999_NS = parse_time("9999-12-31T23:59:59.999999999Z")
 
 
-@given(st.integers(ZERO_NS, YEAR_9999_NS))
+@given(st.integers(YEAR_0_NS, YEAR_9999_NS))
 def test_what_is_written_is_read(time_ns: int) -> None:
-    assert parse_time(format_time(time_ns)) == time_ns
+    assert parse_time(format_time(time_ns)) == time_ns and not json_problem(time_ns)
+
+
+@given(st.integers(YEAR_0_NS, YEAR_9999_NS), st.integers(-1499, 1499).filter(bool))
+def test_an_offset_is_kept(local_ns: int, minutes: int) -> None:
+    text = format_time(ZonedTime.at(local_ns - minutes * 60 * 10**9, minutes * 60))
+    assert format_time(parse_time(text)) == text
+
+
+@given(st.integers())
+def test_any_time_can_be_written(time_ns: int) -> None:
+    assert format_time(time_ns).endswith("Z")
+
+
+@pytest.mark.parametrize(
+    ("text", "in_utc", "problem"),
+    [
+        ("0000-01-01T00:00:00+00:01", "-0001-12-31T23:59:00Z", "year outside of range [0,9999]"),
+        ("9999-12-31T23:59:59-00:01", "10000-01-01T00:00:59Z", "year outside of range [0,9999]"),
+        ("0001-01-01T00:00:00+12:00", "0000-12-31T12:00:00Z", ""),
+    ],
+)
+def test_a_time_may_be_in_another_year_in_utc(text: str, in_utc: str, problem: str) -> None:
+    time = parse_time(text)
+    assert format_time(time) == text and json_problem(time) == ""
+    assert format_time(int(time)) == in_utc and json_problem(int(time)) == problem
+
+
+def test_an_offset_of_a_day_can_be_read_but_not_written() -> None:
+    assert json_problem(parse_time("2030-01-01T00:00:00+23:60")) == "timezone hour outside of range [0,23]"
+
+
+def test_what_go_takes_is_taken() -> None:
+    assert parse_time("1970-01-01T0:00:01,5Z") == 1_500_000_000
 
 
 @pytest.mark.parametrize(

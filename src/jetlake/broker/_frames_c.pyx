@@ -2,47 +2,15 @@
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport UINT32_MAX, uint8_t, uint32_t, uint64_t
-from libc.string cimport memchr, memcmp, memcpy
 
 from jetlake.broker._routes_py import check_door
 from jetlake.buffers cimport bytes_of
 from jetlake.ops cimport PubOp, op_count, ops_of
-
-
-cdef inline Py_ssize_t digits(uint64_t number) noexcept nogil:
-    cdef Py_ssize_t count = 1
-    while number >= 10:
-        number //= 10
-        count += 1
-    return count
-
-
-cdef inline uint8_t* put_number(uint8_t* out, uint64_t number) noexcept nogil:
-    cdef Py_ssize_t size = digits(number), at = size
-    while at > 0:
-        at -= 1
-        out[at] = 48 + number % 10
-        number //= 10
-    return out + size
-
-
-cdef inline uint8_t* put_text(uint8_t* out, const uint8_t* text, Py_ssize_t size) noexcept nogil:
-    memcpy(out, text, size)
-    return out + size
+from jetlake.output cimport digit_count, put, put_byte, put_crlf, put_number
 
 
 cdef inline uint8_t* put_space(uint8_t* out) noexcept nogil:
-    out[0] = 32
-    return out + 1
-
-
-cdef inline uint8_t* put_crlf(uint8_t* out) noexcept nogil:
-    out[0], out[1] = 13, 10
-    return out + 2
-
-
-cdef inline bint lies_within(uint32_t start, uint32_t size, uint64_t end) noexcept nogil:
-    return start <= end and size <= end - start
+    return put_byte(out, 32)
 
 
 cdef inline bint is_good(PubOp* op, uint64_t end) noexcept nogil:
@@ -60,18 +28,18 @@ cdef inline Py_ssize_t frame_size(PubOp* op, Py_ssize_t sid_size, bint headers) 
 cdef uint8_t* put_frame(uint8_t* out, const uint8_t* source, PubOp* op, const uint8_t* sid, Py_ssize_t sid_size,
                         bint headers) noexcept nogil:
     cdef bint has_headers = headers and op.headers_size > 0
-    out = put_text(out, <const uint8_t*>"HMSG ", 5) if has_headers else put_text(out, <const uint8_t*>"MSG ", 4)
-    out = put_space(put_text(out, source + op.subject_start, op.subject_size))
-    out = put_space(put_text(out, sid, sid_size))
+    out = put(out, b"HMSG ", 5) if has_headers else put(out, b"MSG ", 4)
+    out = put_space(put(out, source + op.subject_start, op.subject_size))
+    out = put_space(put(out, sid, sid_size))
     if op.reply_size:
-        out = put_space(put_text(out, source + op.reply_start, op.reply_size))
+        out = put_space(put(out, source + op.reply_start, op.reply_size))
     if has_headers:
         out = put_space(put_number(out, op.headers_size))
         out = put_crlf(put_number(out, <uint64_t>op.headers_size + op.payload_size))
-        out = put_text(out, source + op.headers_start, op.headers_size)
+        out = put(out, source + op.headers_start, op.headers_size)
     else:
         out = put_crlf(put_number(out, op.payload_size))
-    return put_crlf(put_text(out, source + op.payload_start, op.payload_size))
+    return put_crlf(put(out, source + op.payload_start, op.payload_size))
 
 
 def msg_frames(data, ops, Py_ssize_t first, Py_ssize_t stop, bytes sid not None, bint headers):
@@ -96,22 +64,6 @@ def msg_frames(data, ops, Py_ssize_t first, Py_ssize_t stop, bytes sid not None,
         for number in range(first, stop):
             out = put_frame(out, source, op_list + number, sid_text, sid_size, headers)
     return frames[:out - start], msgs_size
-
-
-cdef inline bint is_reply_to(const uint8_t* reply, Py_ssize_t size, const uint8_t* prefix, Py_ssize_t prefix_size,
-                             bint may_have_dots) noexcept nogil:
-    """Whether a reply is the prefix and one more token, or several of which none is empty."""
-    cdef Py_ssize_t at
-    if size <= prefix_size or memcmp(reply, prefix, prefix_size) != 0:
-        return False
-    if not may_have_dots:
-        return memchr(reply + prefix_size, c".", size - prefix_size) == NULL
-    if reply[prefix_size] == c"." or reply[size - 1] == c".":
-        return False
-    for at in range(prefix_size, size - 1):
-        if reply[at] == c"." and reply[at + 1] == c".":
-            return False
-    return True
 
 
 def ack_frames(data, ops, Py_ssize_t first, Py_ssize_t stop, bytes prefix not None, bint may_have_dots,
@@ -144,10 +96,10 @@ def ack_frames(data, ops, Py_ssize_t first, Py_ssize_t stop, bytes prefix not No
         for number in range(first, stop):
             op = op_list + number
             if op.reply_size:
-                out = put_space(put_text(put_text(out, <const uint8_t*>"MSG ", 4), source + op.reply_start, op.reply_size))
-                out = put_space(put_text(out, sid_text, sid_size))
-                out = put_crlf(put_number(out, body_size + digits(seq + number - first) + 1))
-                out = put_number(put_text(out, body_text, body_size), seq + number - first)
+                out = put_space(put(put(out, b"MSG ", 4), source + op.reply_start, op.reply_size))
+                out = put_space(put(out, sid_text, sid_size))
+                out = put_crlf(put_number(out, body_size + digit_count(seq + number - first) + 1))
+                out = put_number(put(out, body_text, body_size), seq + number - first)
                 out[0] = c"}"
                 out = put_crlf(out + 1)
     return frames[:out - start], stop

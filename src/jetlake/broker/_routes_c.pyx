@@ -1,8 +1,8 @@
 """Which route does each publish of a batch take? Compiled. `_routes_py.py` is the reference."""
 
 from cpython cimport array
-from libc.stdint cimport UINT32_MAX, int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memcmp
+from libc.stdint cimport UINT32_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
 
 from jetlake.broker import _routes_py as _twin
 from jetlake.broker._routes_py import check_door
@@ -11,10 +11,8 @@ from jetlake.ops cimport PubOp, op_count, ops_of
 from jetlake.store._subject_filter_c cimport SubjectFilter
 from jetlake.store._subject_table_c cimport SubjectTable
 
-cdef int32_t UNKNOWN = _twin.UNKNOWN, NOBODY = _twin.NOBODY, ACKS = _twin.ACKS
-cdef const char* ACK_PREFIX = _twin.ACK_PREFIX
-cdef Py_ssize_t ACK_PREFIX_SIZE = len(_twin.ACK_PREFIX)
-cdef array.array NUMBERS = array.array("i")
+cdef int32_t UNKNOWN = _twin.UNKNOWN, NOBODY = _twin.NOBODY
+cdef array.array NUMBERS = array.array("i"), OPS = array.array("I")
 
 
 cdef class RouteTable:
@@ -26,9 +24,15 @@ cdef class RouteTable:
     cdef list _captures
     cdef SubjectFilter _others
     cdef bint _may_find
+    cdef SubjectTable _prefixes
+    cdef array.array _prefix_routes  # by slot of that table
+    cdef uint64_t _prefix_tokens     # bit n: some prefix has n tokens
+    cdef list _tokens_of             # how many prefixes have n tokens
 
     def __init__(self, Py_ssize_t subjects_max=_twin.SUBJECTS_MAX):
         self._subjects_max = subjects_max
+        self._prefixes, self._prefix_routes = SubjectTable(), array.clone(NUMBERS, 0, zero=False)
+        self._tokens_of = [0] * 64
         self.clear((), None)
 
     def clear(self, captures, others):
@@ -37,6 +41,62 @@ cdef class RouteTable:
         self._captures = [(SubjectFilter(patterns), route) for patterns, route in captures]
         self._others = SubjectFilter(others) if others else None
         self._may_find = others is not None
+        cdef Py_ssize_t slot
+        for slot in range(len(self._prefix_routes)):
+            self._prefix_routes.data.as_ints[slot] = UNKNOWN
+
+    def add_prefix(self, bytes prefix not None):
+        """Subjects that begin like this, with whole tokens, share a route of their own, which `put_prefix` tells."""
+        cdef Py_ssize_t tokens = _twin.check_prefix(prefix)
+        cdef int64_t slot = self._prefixes.intern(prefix)
+        if self._prefixes.count_c(slot):
+            raise ValueError(f"prefix {prefix!r} is there already")
+        self._prefixes.add_c(slot, 1)
+        if slot >= len(self._prefix_routes):
+            grow(self._prefix_routes)
+        self._prefix_routes.data.as_ints[slot] = UNKNOWN
+        self._tokens_of[tokens] += 1
+        self._prefix_tokens |= <uint64_t>1 << tokens
+
+    def remove_prefix(self, bytes prefix not None):
+        """Subjects that begin like this are like all others again."""
+        cdef Py_ssize_t tokens = prefix.count(b".")
+        self._prefixes.remove_c(self._prefix_slot(prefix), 1)
+        self._tokens_of[tokens] -= 1
+        if not self._tokens_of[tokens]:
+            self._prefix_tokens &= ~(<uint64_t>1 << tokens)
+
+    def put_prefix(self, bytes prefix not None, int32_t route):
+        """Remember the route of a prefix until `clear`."""
+        self._prefix_routes.data.as_ints[self._prefix_slot(prefix)] = route
+
+    def prefix_of(self, bytes subject not None):
+        """The prefix that a subject begins with; None when there is none, or the rest is no literal subject."""
+        cdef int64_t slot = self._find_prefix(<const uint8_t*>subject, len(subject))
+        return self._prefixes.subject(slot) if slot >= 0 else None
+
+    cdef int64_t _prefix_slot(self, bytes prefix) except -1:
+        cdef int64_t slot = self._prefixes.find(prefix)
+        if slot < 0:
+            raise KeyError(f"no prefix {prefix!r}")
+        return slot
+
+    cdef int64_t _find_prefix(self, const uint8_t* subject, Py_ssize_t size) noexcept:
+        """The slot of the shortest prefix that a subject begins with; -1 when there is none."""
+        cdef Py_ssize_t at, tokens = 0
+        cdef int64_t slot
+        if not self._prefix_tokens:
+            return -1
+        for at in range(size - 1):
+            if subject[at] == c".":
+                tokens += 1
+                if tokens >= 64 or not self._prefix_tokens >> tokens:
+                    return -1
+                if self._prefix_tokens >> tokens & 1:
+                    slot = self._prefixes.find_c(subject, at + 1)
+                    if slot >= 0:
+                        return slot if is_plain(subject + at + 1, size - at - 1) else -1
+        return -1
 
     def __len__(self):
         return self._known
@@ -71,10 +131,10 @@ cdef class RouteTable:
         return stop, route
 
     cdef int32_t _route(self, const uint8_t* subject, Py_ssize_t size) except? -9:
-        cdef int64_t slot
+        cdef int64_t slot = self._find_prefix(subject, size)
         cdef int32_t route
-        if size >= ACK_PREFIX_SIZE and memcmp(subject, ACK_PREFIX, ACK_PREFIX_SIZE) == 0:
-            return ACKS
+        if slot >= 0:
+            return self._prefix_routes.data.as_ints[slot]
         slot = self._slot(subject, size)
         if slot < 0:
             return UNKNOWN
@@ -92,7 +152,7 @@ cdef class RouteTable:
             self._forget()
             slot = self._table.intern_c(subject, size)
         if slot >= len(self._routes):
-            self._grow()
+            grow(self._routes)
         return slot
 
     cdef void _remember(self, int64_t slot, int32_t route) noexcept:
@@ -115,11 +175,13 @@ cdef class RouteTable:
         self._routes = array.clone(NUMBERS, 0, zero=False)
         self._known = 0
 
-    cdef _grow(self):
-        cdef Py_ssize_t at, before = len(self._routes), after = max(1024, 2 * before)
-        array.resize(self._routes, after)
-        for at in range(before, after):
-            self._routes.data.as_ints[at] = UNKNOWN
+
+cdef grow(array.array routes):
+    """Make room for more slots, whose routes are not known."""
+    cdef Py_ssize_t at, before = len(routes), after = max(1024, 2 * before)
+    array.resize(routes, after)
+    for at in range(before, after):
+        routes.data.as_ints[at] = UNKNOWN
 
 
 cdef bint is_plain(const uint8_t* subject, Py_ssize_t size) noexcept:
@@ -133,19 +195,37 @@ cdef bint is_plain(const uint8_t* subject, Py_ssize_t size) noexcept:
     return True
 
 
-def prefix_run(data, ops, Py_ssize_t first, Py_ssize_t stop, bytes prefix not None):
-    """The first operation from `first` on whose subject does not begin like this; `stop` when there is none."""
-    cdef const uint8_t[::1] view = data
-    cdef uint32_t[::1] words = ops
-    check_door(view.shape[0], words.shape[0], first, stop)
-    cdef PubOp* op = <PubOp*>&words[0] + first
-    cdef const char* text = prefix
-    cdef size_t prefix_size = len(prefix), size = view.shape[0]
-    while first < stop:
-        if op.subject_start > size or op.subject_size > size - op.subject_start:
-            raise IndexError(f"the subject of operation {first} is not in the buffer")
-        if op.subject_size < prefix_size or memcmp(&view[0] + op.subject_start, text, prefix_size) != 0:
-            break
-        first += 1
-        op += 1
-    return first
+def deal(ops, Py_ssize_t first, Py_ssize_t stop, Py_ssize_t count, uint64_t seed):
+    """Operations first..stop-1 dealt at random into `count` arrays, in order within each; see `routes.py`."""
+    cdef Py_ssize_t words, number, turn, choice
+    cdef PubOp* op_list = ops_of(ops, &words)
+    check_door(0, words, first, stop)
+    if not 0 < count <= UINT32_MAX:
+        raise ValueError(f"operations cannot be dealt to {count}")
+    cdef array.array choices = array.clone(NUMBERS, stop - first, zero=False)
+    cdef array.array sizes = array.clone(NUMBERS, count, zero=True)
+    cdef array.array hand
+    cdef uint64_t state = seed | 1
+    for turn in range(stop - first):
+        state ^= state << 13
+        state ^= state >> 7
+        state ^= state << 17
+        choice = (state >> 32) * <uint64_t>count >> 32
+        choices.data.as_ints[turn] = choice
+        sizes.data.as_ints[choice] += 1
+    cdef list dealt = []
+    cdef PubOp** ends = <PubOp**>malloc(count * sizeof(PubOp*))
+    if ends == NULL:
+        raise MemoryError
+    try:
+        for choice in range(count):
+            hand = array.clone(OPS, sizes.data.as_ints[choice] * <Py_ssize_t>(sizeof(PubOp) // 4), zero=False)
+            ends[choice] = <PubOp*>hand.data.as_voidptr
+            dealt.append(hand)
+        for turn in range(stop - first):
+            choice = choices.data.as_ints[turn]
+            ends[choice][0] = op_list[first + turn]
+            ends[choice] += 1
+    finally:
+        free(ends)
+    return dealt

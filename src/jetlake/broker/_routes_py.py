@@ -10,9 +10,9 @@ from jetlake.store.subject_table import SubjectFilter
 
 UNKNOWN = -1
 NOBODY = 0
-ACKS = 1
-FIRST_ROUTE = 2
-ACK_PREFIX = b"$JS.ACK."
+FIRST_ROUTE = 1
+PREFIX_TOKENS_MAX = 63
+_WORD = 2**64 - 1
 SUBJECTS_MAX = 1 << 17
 
 Capture = tuple[Sequence[bytes], int]
@@ -24,6 +24,7 @@ class RouteTable:
     def __init__(self, subjects_max: int = SUBJECTS_MAX) -> None:
         self._subjects_max = subjects_max
         self._routes: dict[bytes, int] = {}
+        self._prefixes: dict[bytes, int] = {}
         self.clear((), None)
 
     def clear(self, captures: Sequence[Capture], others: Sequence[bytes] | None) -> None:
@@ -32,6 +33,37 @@ class RouteTable:
         self._captures = [(SubjectFilter(patterns), route) for patterns, route in captures]
         self._others = SubjectFilter(others) if others else None
         self._may_find = others is not None
+        self._prefixes = dict.fromkeys(self._prefixes, UNKNOWN)
+
+    def add_prefix(self, prefix: bytes) -> None:
+        """Subjects that begin like this, with whole tokens, share a route of their own, which `put_prefix` tells."""
+        check_prefix(prefix)
+        if prefix in self._prefixes:
+            raise ValueError(f"prefix {prefix!r} is there already")
+        self._prefixes[prefix] = UNKNOWN
+
+    def remove_prefix(self, prefix: bytes) -> None:
+        """Subjects that begin like this are like all others again."""
+        self._check_known(prefix)
+        del self._prefixes[prefix]
+
+    def put_prefix(self, prefix: bytes, route: int) -> None:
+        """Remember the route of a prefix until `clear`."""
+        self._check_known(prefix)
+        self._prefixes[prefix] = route
+
+    def _check_known(self, prefix: bytes) -> None:
+        if prefix not in self._prefixes:
+            raise KeyError(f"no prefix {prefix!r}")
+
+    def prefix_of(self, subject: bytes) -> bytes | None:
+        """The prefix that a subject begins with; None when there is none, or the rest is no literal subject."""
+        end = subject.find(b".") + 1
+        while 0 < end < len(subject):
+            if subject[:end] in self._prefixes:
+                return subject[:end] if _is_plain(subject[end:]) else None
+            end = subject.find(b".", end) + 1
+        return None
 
     def __len__(self) -> int:
         return len(self._routes)
@@ -58,8 +90,9 @@ class RouteTable:
         return stop, route
 
     def _route(self, subject: bytes) -> int:
-        if subject.startswith(ACK_PREFIX):
-            return ACKS
+        prefix = self.prefix_of(subject)
+        if prefix is not None:
+            return self._prefixes[prefix]
         route = self._routes.get(subject)
         if route is None:
             route = self._find(subject)
@@ -68,24 +101,36 @@ class RouteTable:
         return route
 
     def _find(self, subject: bytes) -> int:
-        tokens = subject.split(b".")
-        if not self._may_find or b"" in tokens or b"*" in tokens or b">" in tokens:
+        if not self._may_find or not _is_plain(subject):
             return UNKNOWN
         if self._others is not None and self._others.matches(subject):
             return UNKNOWN
         return next((route for filter, route in self._captures if filter.matches(subject)), NOBODY)
 
 
-def prefix_run(data: bytes | bytearray, ops: array[int], first: int, stop: int, prefix: bytes) -> int:
-    """The first operation from `first` on whose subject does not begin like this; `stop` when there is none."""
-    check_door(len(data), len(ops), first, stop)
+def check_prefix(prefix: bytes) -> int:
+    """How many tokens a prefix has; ValueError when it is not one or more whole ones."""
+    tokens = prefix.count(b".")
+    if not 0 < tokens <= PREFIX_TOKENS_MAX or not _is_plain(prefix[:-1]) or not prefix.endswith(b"."):
+        raise ValueError(f"{prefix!r} is not a row of tokens")
+    return tokens
+
+
+def _is_plain(subject: bytes) -> bool:
+    return not {b"", b"*", b">"} & set(subject.split(b"."))
+
+
+def deal(ops: array[int], first: int, stop: int, count: int, seed: int) -> list[array[int]]:
+    """Operations first..stop-1 dealt at random into `count` arrays, in order within each; see `routes.py`."""
+    check_door(0, len(ops), first, stop)
+    dealt = [array("I") for _ in range(count)]
+    state = seed | 1
     for number in range(first, stop):
-        start, size = ops[number * OP_WORDS : number * OP_WORDS + 2]
-        if start + size > len(data):
-            raise IndexError(f"the subject of operation {number} is not in the buffer")
-        if size < len(prefix) or not data.startswith(prefix, start):
-            return number
-    return stop
+        state ^= state << 13 & _WORD
+        state ^= state >> 7
+        state ^= state << 17 & _WORD
+        dealt[(state >> 32) * count >> 32].extend(ops[number * OP_WORDS : (number + 1) * OP_WORDS])
+    return dealt
 
 
 def check_door(data_size: int, ops_size: int, first: int, stop: int) -> None:

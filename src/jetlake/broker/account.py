@@ -2,7 +2,8 @@
 
 A publish takes a route: everybody it reaches. Routes are made when a subject is first seen, shared by subjects that
 reach the same, and forgotten together when a subscription or a stream comes or goes (`RouteTable` finds them for whole
-batches). A stream takes part as a Capture, which gets a run of publishes as the bytes that were received.
+batches). A stream takes part as a Capture, which gets a run of publishes as the bytes that were received. Subjects that
+begin with a prefix of the server's own (acks to a consumer) share a route that is found by the prefix alone.
 
 `watch` tells when interest in a subject may have changed: what a push consumer waits for.
 
@@ -17,10 +18,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from jetlake.broker.imports import ServiceImport, Shadow, StreamImport, as_stored
-from jetlake.broker.routes import ACKS, FIRST_ROUTE, NOBODY, UNKNOWN, RouteTable, prefix_run
+from jetlake.broker.routes import FIRST_ROUTE, NOBODY, UNKNOWN, RouteTable, deal
 from jetlake.broker.sublist import Match, Sublist
 from jetlake.broker.subscription import BatchHandler, Buffer, Handler, Msg, Subscription, read_msg
 from jetlake.ops import OP_WORDS
+from jetlake.subjects import decode_subject
+from jetlake.wire.headers import status_block
 
 if TYPE_CHECKING:
     from jetlake.broker.client import Client
@@ -68,10 +71,21 @@ class Route:
         for group in self.queues:
             if len(group) == 1:
                 taken |= group[0].deliver_run(origin, data, ops, first, stop)
-                continue
-            for number in range(first, stop):
-                taken |= any(sub.deliver_run(origin, data, ops, number, number + 1) for sub in shuffled(group))
+            elif stop - first >= len(group) and all(sub.takes_all(origin) for sub in group):
+                _deal_out(group, origin, data, ops, first, stop)
+                taken = True
+            else:
+                for number in range(first, stop):
+                    taken |= any(sub.deliver_run(origin, data, ops, number, number + 1) for sub in shuffled(group))
         return taken
+
+
+Failed = Callable[[str, BaseException], None]
+
+
+def raise_it(what: str, error: BaseException) -> None:
+    """Let nobody's errors be hidden: what a server replaces."""
+    raise error
 
 
 class Watch:
@@ -87,8 +101,9 @@ class Watch:
 class Account:
     """Subscriptions, streams and clients that can reach each other."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, failed: Failed = raise_it) -> None:
+        """`failed` hears of what the server's own code raises when it takes a message: nobody else may suffer it."""
+        self.name, self._failed = name, failed
         self.sublist: Sublist[Subscription] = Sublist()
         self.clients: dict[int, Client] = {}
         self.jetstream: object | None = None
@@ -96,6 +111,8 @@ class Account:
         self._capture_entries: dict[int, list[_CaptureEntry]] = {}
         self._watches: Sublist[Watch] = Sublist()
         self._table = RouteTable()
+        self._prefixes: dict[bytes, tuple[Subscription, Subscription]] = {}  # whose it is, and who takes runs of it
+        self._shared_prefixes: set[bytes] = set()  # those which others subscribed to as well
         self._routes: list[Route] = []
         self._numbers: dict[tuple[int, ...], int] = {}
         self._stream_imports: Sequence[StreamImport] = ()
@@ -124,13 +141,39 @@ class Account:
         self, subject: bytes, handler: Handler, queue: bytes | None = None, batch_handler: BatchHandler | None = None
     ) -> Subscription:
         """Add a subscription of the server's own."""
-        sub = Subscription(subject, queue, handler=handler, batch_handler=batch_handler)
+        sub = Subscription(subject, queue, handler=self._guarded(handler), batch_handler=batch_handler)
         self.insert(sub)
         return sub
+
+    def _guarded(self, handler: Handler) -> Handler:
+        """A handler whose errors end with the message that they came with: who asked hears of it."""
+
+        def handle(msg: Msg) -> bool | None:
+            try:
+                return handler(msg)
+            except Exception as error:
+                self._failed(f"message subject={decode_subject(msg.subject)}", error)
+                if msg.reply:
+                    self.send(msg.reply, headers=status_block(500, "Internal Server Error"))
+                return True
+
+        return handle
 
     def unsubscribe(self, sub: Subscription) -> None:
         """Take a subscription of the server's own out."""
         self.remove(sub)
+
+    def add_prefix(self, prefix: bytes, owner: Subscription, batch_handler: BatchHandler) -> None:
+        """Have runs of publishes whose subjects begin like this handled at once, where nobody but `owner` has them."""
+        assert owner.handler is not None, "prefixes are for subscriptions of the server's own"
+        taker = Subscription(prefix + b">", handler=owner.handler, batch_handler=batch_handler)
+        self._table.add_prefix(prefix)
+        self._prefixes[prefix] = (owner, taker)
+
+    def remove_prefix(self, prefix: bytes) -> None:
+        """Have them handled like all others, if they were not."""
+        if self._prefixes.pop(prefix, None) is not None:
+            self._table.remove_prefix(prefix)
 
     def has_interest(self, subject: bytes) -> bool:
         """True when a client would receive a message on this subject."""
@@ -170,7 +213,10 @@ class Account:
         self._forget_replies()
         if self._watches.count:
             for watch in self._watches.overlapping(subject):
-                watch.changed()
+                try:
+                    watch.changed()
+                except Exception as error:  # not the fault of who came or left
+                    self._failed(f"interest subject={decode_subject(subject)}", error)
 
     # Streams
 
@@ -241,17 +287,21 @@ class Account:
             end, number = self._table.run(data, ops, first, stop)
             if number == UNKNOWN:
                 end, route = first + 1, self._route(read_msg(data, ops, first, None).subject)
-            elif number == ACKS:
-                self._carry_acks(origin, data, ops, first, end)
-                first = end
-                continue
             else:
                 route = self._routes[number]
                 if route.is_uneven:
                     end = first + 1
-            if not route.carry(origin, data, ops, first, end):
-                _tell_unheard(origin, data, ops, first, end)
+            try:
+                if not route.carry(origin, data, ops, first, end):
+                    _tell_unheard(origin, data, ops, first, end)
+            except Exception as error:
+                self._carry_failed(data, ops, first, end, error)
             first = end
+
+    def _carry_failed(self, data: Buffer, ops: array[int], first: int, stop: int, error: Exception) -> None:
+        """The server's own code could not take a run of publishes; those that follow it are carried all the same."""
+        subject = decode_subject(read_msg(data, ops, first, None).subject)
+        self._failed(f"publish {subject=!s} count={stop - first}", error)
 
     def send(
         self,
@@ -317,39 +367,35 @@ class Account:
             return None
         return ReplyRoute(sub.client, sub.sid, head + b"." if head else b"", last == b">")
 
-    def _carry_acks(self, origin: Client, data: Buffer, ops: array[int], first: int, stop: int) -> None:
-        """Acks to consumers: one route for as many in a row as begin with the same four or six tokens."""
-        while first < stop:
-            msg = read_msg(data, ops, first, origin)
-            found = self.sublist.match(msg.subject)
-            end = first + 1
-            if len(found.plain) == 1 and not found.queues and self.capture_of(msg.subject) is None:
-                sub = found.plain[0]
-                if sub.subject.endswith(b".>"):
-                    end = max(end, prefix_run(data, ops, first, stop, sub.subject[:-1]))
-            route = Route(self.capture_of(msg.subject), found)
-            if not route.carry(origin, data, ops, first, end):
-                _tell_unheard(origin, data, ops, first, end)
-            first = end
-
     def _learn(self) -> None:
         """Forget all routes, and tell the table what there is to match."""
         self._is_stale = False
+        self._shared_prefixes.clear()
         self._routes = [Route(None, Match((), ()))] * FIRST_ROUTE
         self._numbers = {(0,): NOBODY}
+        if self.sublist.count + self._captures.count > PATTERNS_MAX:
+            self._table.clear([], None)
+            return
         captures = []
         for entries in self._capture_entries.values():
             if entries:
                 route = Route(entries[0].capture, Match((), ()))
                 captures.append(([entry.subject for entry in entries], self._number(route)))
-        others = None
-        if self.sublist.count <= PATTERNS_MAX:
-            others = list({sub.subject for sub in self.sublist})
-        self._table.clear(captures, others)
+        self._table.clear(captures, list({sub.subject for sub in self.sublist}))
 
     def _route(self, subject: bytes) -> Route:
+        prefix = self._table.prefix_of(subject)
+        if prefix is not None and prefix not in self._shared_prefixes:
+            owner, taker = self._prefixes[prefix]
+            everything = prefix + b">"
+            if self.sublist.overlapping(everything) == (owner,) and not self._captures.overlapping(everything):
+                route = Route(None, Match((taker,), ()))
+                self._table.put_prefix(prefix, self._number(route))
+                return route
+            self._shared_prefixes.add(prefix)
         route = Route(self.capture_of(subject), self.sublist.match(subject))
-        self._table.put(subject, self._number(route))
+        if prefix is None:
+            self._table.put(subject, self._number(route))
         return route
 
     def _number(self, route: Route) -> int:
@@ -383,6 +429,15 @@ def shuffled(group: tuple[Subscription, ...]) -> Iterable[Subscription]:
     """The members of a queue group, a random one first: whoever follows stands in if it cannot take the message."""
     start = int(random.random() * len(group))
     return group[start:] + group[:start]
+
+
+def _deal_out(
+    group: tuple[Subscription, ...], origin: Client | None, data: Buffer, ops: array[int], first: int, stop: int
+) -> None:
+    """Give each of a run of publishes to a random member of a queue group, all of which take whatever they get."""
+    for sub, own in zip(group, deal(ops, first, stop, len(group), random.getrandbits(64)), strict=True):
+        if own:
+            sub.deliver_run(origin, data, own, 0, len(own) // OP_WORDS)
 
 
 def _everybody(found: Match[Subscription]) -> Iterable[Subscription]:

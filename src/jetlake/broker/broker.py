@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 from jetlake.broker import auth
-from jetlake.broker.account import Account
+from jetlake.broker.account import Account, Failed, raise_it
 from jetlake.broker.auth import Authenticator, AuthOptions
 from jetlake.broker.client import Client, Connection
 from jetlake.broker.imports import ServiceImport, StreamImport
-from jetlake.broker.permissions import Permissions, ResponsePermission
+from jetlake.broker.permissions import Permissions, ResponsePermission, go_quoted
 from jetlake.clock import SECOND_NS, Clock, system_clock
 from jetlake.config import Import, ServerOptions, SubjectMapping
 from jetlake.config import Permissions as PermissionOptions
@@ -25,6 +25,7 @@ SYSTEM_ACCOUNT = "$SYS"
 OPS_MAX = 4096
 
 Trace = Callable[[Client, str, bytes], None]
+_Link = tuple[tuple[Import, ...], list[StreamImport], list[ServiceImport]]
 
 
 class Broker:
@@ -45,6 +46,7 @@ class Broker:
         self.on_left: Callable[[Client], None] | None = None
         self.trace: Trace | None = None
         self.log: Callable[[str, str], None] = lambda level, line: None
+        self.failed: Failed = raise_it
         self.port = options.port
         self.has_jetstream = False
         self.is_lame_duck = False
@@ -62,22 +64,25 @@ class Broker:
         return self.authenticator.required and not self.options.no_auth_user
 
     def use_options(self, options: ServerOptions) -> None:
-        """Take other options: users, permissions, limits. Raises BadNkey, BadSubject or BcryptMissing."""
-        self.authenticator = make_authenticator(options)
-        self.options = options
-        for name in options.accounts:
+        """Take other options: users, permissions, limits. Raises JetLakeError, and then nothing has changed."""
+        authenticator = make_authenticator(options)
+        for name in (*options.accounts, options.system_account or SYSTEM_ACCOUNT):
             self.account(name)
-        self._link_accounts(options)
+        links = self._find_links(options)
+        self.authenticator, self.options = authenticator, options
         self.system_account = self.account(options.system_account or SYSTEM_ACCOUNT)
+        for name, (imports, streams, services) in links.items():
+            self._imports[name] = imports
+            self.accounts[name].use_imports(streams, services)
 
-    def _link_accounts(self, options: ServerOptions) -> None:
-        """Let accounts have what they import. Those whose imports are as before keep the answers they wait for."""
-        wanted = {name: account.imports for name, account in options.accounts.items()}
-        for name, account in self.accounts.items():
-            imports = wanted.get(name, ())
+    def _find_links(self, options: ServerOptions) -> dict[str, _Link]:
+        """What accounts import. Those whose imports are as before keep the answers they wait for."""
+        links = {}
+        for name, account in list(self.accounts.items()):
+            imports = options.accounts[name].imports if name in options.accounts else ()
             if imports != self._imports.get(name, ()):
-                self._imports[name] = imports
-                account.use_imports(*self._find_imports(account, imports))
+                links[name] = (imports, *self._find_imports(account, imports))
+        return links
 
     def _find_imports(
         self, account: Account, imports: tuple[Import, ...]
@@ -98,7 +103,7 @@ class Broker:
         """The account with this name, made if it is not there."""
         account = self.accounts.get(name)
         if account is None:
-            account = self.accounts[name] = Account(name)
+            account = self.accounts[name] = Account(name, lambda what, error: self.failed(what, error))
         return account
 
     # Clients come and go
@@ -154,8 +159,11 @@ class Broker:
         """Somebody is not who they say."""
         self.auth_errors += 1
         options = client.options
-        who = f' - User "{options.nkey or options.user}"' if options.nkey or options.user else ""
-        self.log("error", f"{self.label(client)} - authentication error{who}")
+        who = options.nkey or options.user
+        named = (
+            f" - {'Nkey' if options.nkey else 'User'} {go_quoted(who.encode('utf-8', 'surrogatepass'))}" if who else ""
+        )
+        self.log("error", f"{self.label(client)} - authentication error{named}")
 
     def violation(self, client: Client, text: str) -> None:
         """A client did what it may not."""

@@ -4,19 +4,30 @@ The connection feeds in what it received with `receive`, and takes out what is t
 is in one of three states: waiting for a login it has to give, waiting for its password to be checked (bcrypt takes its
 time, so the connection does that in a thread), or open. Closing is final: what comes after is not looked at.
 
+Input is acted on for a few milliseconds at a time (`has_more`), so that nobody else waits for a chunk full of costly
+requests.
+
 Output is bounded: beyond `max_pending` bytes that the socket did not take, the client is closed as a slow consumer.
 Before that, at half of it, whoever publishes to the client is held back for a moment.
 """
 
 from __future__ import annotations
 
+import time
 from array import array
 from typing import TYPE_CHECKING, Protocol
 
 from jetlake.broker.auth import AUTHORIZATION_VIOLATION, Credentials, User
-from jetlake.broker.permissions import Permissions, ReplyPermits, publish_violation, subscribe_violation
+from jetlake.broker.permissions import (
+    Permissions,
+    ReplyPermits,
+    go_quoted,
+    publish_violation,
+    subscribe_violation,
+)
 from jetlake.broker.subscription import Msg, Subscription, read_msg
 from jetlake.errors import BadSubject
+from jetlake.ops import OP_WORDS
 from jetlake.subjects import check_filter, decode_subject
 from jetlake.wire import writer
 from jetlake.wire.headers import no_responders_block
@@ -29,6 +40,8 @@ if TYPE_CHECKING:
     from jetlake.broker.broker import Broker
 
 ROOM_MAX = 8 * 1024 * 1024  # deliveries from streams pause when this much waits for the socket
+TURN_NS = 8_000_000  # for what was received from one client, before others have their turn
+OPS_FIRST_MAX = 256  # messages that are taken at once, until it is known how long they take
 _BEFORE_CONNECT = ConnectOptions()
 
 
@@ -63,6 +76,8 @@ class Client:
         self.close_reason = ""
         self.max_payload, self.max_subscriptions = broker.limits(None)
         self.needed = 0  # how large the message is whose beginning was received; 0: not known
+        self.has_more = False  # what was received last goes on, but others have their turn first
+        self._ops_max = OPS_FIRST_MAX
         self.in_msgs = self.in_bytes = self.out_msgs = self.out_bytes = 0
         self.pings_out = 0
         self.ping_sent_ns = 0
@@ -87,32 +102,57 @@ class Client:
     def version(self) -> str:
         return self.options.version
 
+    @property
+    def credentials(self) -> Credentials:
+        """What the client said to be let in."""
+        said = self.options
+        return Credentials(said.user, said.password, said.auth_token, said.nkey, said.sig)
+
     # Receiving
 
     def receive(self, data: bytearray, start: int, end: int) -> int:
-        """Act on what was received; the offset of the first byte that has to be shown again with more behind it."""
+        """Act on what was received; the offset of the first byte that has to be shown again.
+
+        That is the beginning of a message, to be shown with more behind it; or, when `has_more` is set, something that
+        there was no time for: others have their turn first.
+        """
         broker, ops = self.broker, self.broker.ops
-        self.needed = 0
+        self.needed, self.has_more = 0, False
         self.active_ns = broker.clock()
-        offset = start
+        offset, now_ns = start, time.monotonic_ns()
+        stop_ns = now_ns + TURN_NS
         while offset < end and not (self.is_closed or self.is_checking):
+            if now_ns > stop_ns:
+                self.has_more = True
+                break
             if not self.is_connected and data[offset] not in b"Cc" and not self._log_in_unasked():
                 break
             count, offset, reason, needed = tokenize(
-                data, offset, end, ops, broker.ops_max, self.max_payload, broker.options.max_control_line,
-                self.options.headers,
+                data, offset, end, ops, min(self._ops_max, broker.ops_max), self.max_payload,
+                broker.options.max_control_line, self.options.headers,
             )  # fmt: skip
+            began_ns = now_ns
             if count:
                 self._publish(data, ops, count)
+                now_ns = time.monotonic_ns()
+                self._choose_ops_max(count, now_ns - began_ns)
             if reason == NEED_MORE:
                 self.needed = needed
                 break
             if reason == OTHER:
                 self._take_line(bytes(memoryview(data)[offset : offset + needed]))
                 offset += needed
+                now_ns = time.monotonic_ns()
             elif reason != FULL:
                 self._protocol_error(stop_error(reason))
         return offset
+
+    def _choose_ops_max(self, count: int, took_ns: int) -> None:
+        """How many messages to take at once: as many as can be carried in a part of a turn."""
+        if took_ns > TURN_NS // 2:
+            self._ops_max = max(count // 4, 1)
+        elif count >= self._ops_max and took_ns < TURN_NS // 8:
+            self._ops_max = count * 4
 
     def _take_line(self, line: bytes) -> None:
         try:
@@ -148,7 +188,7 @@ class Client:
         self.options = options
         if self.is_connected:
             self._log_out()
-        credentials = Credentials(options.user, options.password, options.auth_token, options.nkey, options.sig)
+        credentials = self.credentials
         if self.broker.authenticator.is_slow(credentials):
             self.is_checking = True
             self.connection.check_login(credentials)
@@ -200,7 +240,7 @@ class Client:
         for sub in list(self.subs.values()):
             if permissions is not None and not permissions.may_subscribe(sub.subject, sub.queue):
                 self.remove_subscription(sub)
-                self.violation(f'{subscribe_violation(sub.subject, sub.queue)} (sid "{decode_subject(sub.sid)}")')
+                self.violation(f"{subscribe_violation(sub.subject, sub.queue)} (sid {go_quoted(sub.sid)})")
             else:
                 sub.is_filtered = permissions is not None and permissions.filters(sub.subject)
         self.account.limits_changed()
@@ -266,7 +306,8 @@ class Client:
 
     def _publish(self, data: bytearray, ops: array[int], count: int) -> None:
         self.in_msgs += count
-        size = ops[5] + ops[7] if count == 1 else sum(ops[5 : count * 10 : 10]) + sum(ops[7 : count * 10 : 10])
+        stop = count * OP_WORDS
+        size = ops[5] + ops[7] if count == 1 else sum(ops[5:stop:OP_WORDS]) + sum(ops[7:stop:OP_WORDS])
         self.in_bytes += size
         self.broker.in_msgs += count
         self.broker.in_bytes += size

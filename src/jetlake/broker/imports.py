@@ -19,14 +19,13 @@ import secrets
 from array import array
 from typing import TYPE_CHECKING, NamedTuple
 
-import msgspec
-
 from jetlake.broker.client_info import client_info
 from jetlake.broker.subscription import Buffer, Msg, Subscription, read_msg
 from jetlake.clock import SECOND_NS, Clock
 from jetlake.config import Import, SubjectMapping
 from jetlake.subjects import encode_subject
 from jetlake.wire.headers import append_headers, without_header
+from jetlake.wire.json_text import encode_json
 
 if TYPE_CHECKING:
     from jetlake.broker.account import Account
@@ -125,7 +124,7 @@ class ServiceImport(Subscription):
             info = {name: info[name] for name in ("acc", "rtt") if name in info}
         if client.account is not self.account:
             info["svc"] = self.account.name
-        line = (REQUEST_INFO, msgspec.json.encode(info))
+        line = (REQUEST_INFO, encode_json(info))
         return append_headers(without_header(headers, REQUEST_INFO), [line])
 
 

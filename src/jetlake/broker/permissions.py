@@ -146,18 +146,18 @@ class ReplyPermits:
 
 def publish_violation(subject: bytes) -> str:
     """The -ERR text for a publish that is not permitted."""
-    return f"Permissions Violation for Publish to {_go_quoted(subject)}"
+    return f"Permissions Violation for Publish to {go_quoted(subject)}"
 
 
 def reply_violation(reply: bytes) -> str:
     """The -ERR text for a publish with a reply subject that belongs to the server."""
-    return f"Permissions Violation for Publish with Reply of {_go_quoted(reply)}"
+    return f"Permissions Violation for Publish with Reply of {go_quoted(reply)}"
 
 
 def subscribe_violation(subject: bytes, queue: bytes | None = None) -> str:
     """The -ERR text for a subscription that is not permitted."""
-    using = f" using queue {_go_quoted(queue)}" if queue is not None else ""
-    return f"Permissions Violation for Subscription to {_go_quoted(subject)}{using}"
+    using = f" using queue {go_quoted(queue)}" if queue is not None else ""
+    return f"Permissions Violation for Subscription to {go_quoted(subject)}{using}"
 
 
 def _is_over(responses: ResponsePermission, since_ns: int, now_ns: int) -> bool:
@@ -205,7 +205,7 @@ def _names(found: Match[_Entry], queue: bytes) -> bool:
 _GO_ESCAPES = {char: f"\\{name}" for char, name in zip('"\\\a\b\f\n\r\t\v', '"\\abfnrtv', strict=True)}
 
 
-def _go_quoted(text: bytes) -> str:
+def go_quoted(text: bytes) -> str:
     """Text as Go's %q prints it."""
     return '"' + "".join(map(_go_char, decode_subject(text))) + '"'
 

@@ -5,7 +5,6 @@ how many publishes in a row share one, so that Python works once for all of them
 
     UNKNOWN  the subject has to be looked up, and given a number with `put`
     NOBODY   no subscription and no stream
-    ACKS     the subject begins with `$JS.ACK.`: each is published once, so none is remembered
 
 Subjects are remembered until `clear`, which the account calls when subscriptions or streams changed; a table that is
 full starts anew. `clear(captures, others)` also tells how to find new ones without Python: `captures` are the subjects
@@ -13,19 +12,24 @@ of streams and their routes, `others` the patterns of everything else that wants
 stream matches has that route, one that nothing matches NOBODY, all others are UNKNOWN. With None for `others` (too
 many to look through) all new subjects are UNKNOWN. A subject with an empty token or a wildcard always is.
 
-`prefix_run` finds how many in a row begin alike, which acks to one consumer do.
+Where each subject is published to once or seldom, as those of acks are, remembering them is in vain: `add_prefix` names
+tokens that they begin with, and all of them share one route, which `put_prefix` tells. It is UNKNOWN until then, and
+again after each `clear`.
+
+`deal(ops, first, stop, count, seed)` gives each member of a queue group the operations that are for it: one array of
+operations for each of `count` members, chosen at random from the seed, each in the order of the publishes.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jetlake.broker._routes_py import ACKS, FIRST_ROUTE, NOBODY, UNKNOWN
+from jetlake.broker._routes_py import FIRST_ROUTE, NOBODY, UNKNOWN
 from jetlake.store.subject_table import KERNEL as COMPILED
 
 if TYPE_CHECKING or not COMPILED:
-    from jetlake.broker._routes_py import RouteTable, prefix_run
+    from jetlake.broker._routes_py import RouteTable, deal
 else:
-    from jetlake.broker._routes_c import RouteTable, prefix_run
+    from jetlake.broker._routes_c import RouteTable, deal
 
-__all__ = ["ACKS", "COMPILED", "FIRST_ROUTE", "NOBODY", "UNKNOWN", "RouteTable", "prefix_run"]
+__all__ = ["COMPILED", "FIRST_ROUTE", "NOBODY", "UNKNOWN", "RouteTable", "deal"]

@@ -100,6 +100,14 @@ class Subscription:
         self._count(1)
         return True
 
+    def takes_all(self, origin: Client | None) -> bool:
+        """True when every message of this publisher would be taken, without a look at it."""
+        client = self.client
+        if client is None:
+            return self.batch_handler is not None
+        is_own = client is origin and not client.options.echo
+        return not (is_own or self.is_filtered or self.max_msgs or client.permits is not None)
+
     def hears(self, subject: bytes) -> bool:
         """True when a client would get a message to this subject, which the subscription matches."""
         return self.client is not None

@@ -27,11 +27,12 @@ from jetlake.cli.terminal import (
     progress,
 )
 from jetlake.clock import SECOND_NS
-from jetlake.errors import BadRequest, StoreError
+from jetlake.errors import BadRequest, CorruptBlock, StoreError
 from jetlake.store import KeySource
 from jetlake.store.block_scan import Body, read_body, scan_block
 from jetlake.store.check import Problem, show_ranges
 from jetlake.store.check_block import SIZES, check_header, decode_sidecar, file_offset, open_block, unsound_bytes
+from jetlake.store.checkpoint import KIND as CHECKPOINT_KIND
 from jetlake.store.checkpoint import decode_checkpoint
 from jetlake.store.envelope import Cipher, Compression
 from jetlake.store.files import OS_FILES
@@ -51,6 +52,7 @@ from jetlake.store.format import (
 from jetlake.store.record import Record, decode
 from jetlake.store.removal import RemovalGroup, decode_group
 from jetlake.store.scan import scan
+from jetlake.store.sealed_file import Sealer
 from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.subject_table import SubjectTable
 from jetlake.store.varint import decode_varint
@@ -92,7 +94,7 @@ def _read(file: Path, keys: Sequence[KeySource], limit: int | None, payload: boo
     """The content of a file as a JSON document."""
     path = str(file)
     if file.name == CHECKPOINT_NAME:
-        return _checkpoint(path)
+        return _checkpoint(path, keys)
     if file.suffix == ".idx":
         return _sidecar(path, str(file.with_suffix(".blk")), keys, limit)
     if parse_block_name(file.name.removesuffix(".new").removesuffix(".shred").removesuffix(".damaged")) is not None:
@@ -103,10 +105,13 @@ def _read(file: Path, keys: Sequence[KeySource], limit: int | None, payload: boo
 # Checkpoints
 
 
-def _checkpoint(path: str) -> Fields:
+def _checkpoint(path: str, keys: Sequence[KeySource]) -> Fields:
     document: Fields = {"file": path, "type": "checkpoint", "problems": []}
     try:
-        document |= msgspec.to_builtins(decode_checkpoint(OS_FILES.read(path)))
+        data = Sealer(keys=keys).open(OS_FILES.read(path), CHECKPOINT_KIND, path)
+        document |= msgspec.to_builtins(decode_checkpoint(data))
+    except CorruptBlock as error:
+        document["problems"] = [_problem(Problem(path, error.offset, "checkpoint", error.problem))]
     except ValueError as error:
         document["problems"] = [_problem(Problem(path, None, "checkpoint", str(error)))]
     return document
@@ -158,7 +163,7 @@ def _header(header: BlockHeader) -> Fields:
     fields = header._asdict()
     fields["compression"] = Compression(header.compression).name.lower()
     fields["cipher"] = Cipher(header.cipher).name.lower()
-    for name in ("store_salt", "block_salt", "key_check"):
+    for name in ("store_salt", "block_salt", "key_check", "stream_id"):
         fields[name] = fields[name].hex()
     return fields
 

@@ -216,9 +216,9 @@ ACCOUNT_JETSTREAM = Section(
     keys(
         max_memory=("max_memory max_mem memory mem", size),
         max_store=("max_store max_file max_disk store disk", size),
-        max_streams=("max_streams streams", _COUNT),
-        max_consumers=("max_consumers consumers", _COUNT),
-        max_ack_pending=("", _COUNT),
+        max_streams=("max_streams streams", integer()),
+        max_consumers=("max_consumers consumers", integer()),
+        max_ack_pending=("", integer()),
         memory_max_stream_bytes=("memory_max_stream_bytes mem_max_stream_bytes", size),
         store_max_stream_bytes=("store_max_stream_bytes disk_max_stream_bytes", size),
         max_bytes_required=("max_bytes_required max_stream_bytes max_bytes", boolean),

@@ -168,13 +168,21 @@ JETSTREAM_LIMITS = Section(
     | {"batch": (MERGE, JETSTREAM_BATCH.read)},
     ignored=names("max_ha_assets"),
 )
+
+
+def _room(value: Value, warnings: list[str]) -> int | None:
+    """What all streams may take together; below zero it is what the machine has, as when nothing is said."""
+    found = size(value, warnings)
+    return found if found >= 0 else None
+
+
 JETSTREAM = Section(
     "jetstream",
     keys(
         enabled=("enabled enable", boolean),
         store_dir=("store_dir storedir store", string),
-        max_memory=("max_mem_store max_memory_store max_mem", size),
-        max_store=("max_file_store max_file", size),
+        max_memory=("max_mem_store max_memory_store max_mem", _room),
+        max_store=("max_file_store max_file", _room),
         domain=("", string),
         strict=("", boolean),
         key=("key ek encryption_key", string),

@@ -6,8 +6,9 @@ use are not. When the arrays are full, removed entries are squeezed out, and the
 """
 
 from cpython cimport array
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcmp
 
 import array
@@ -21,7 +22,18 @@ cdef int NUMBER_SIZE_MAX = _reference._NUMBER_SIZE_MAX
 cdef int ACK_NUMBERS = _reference._ACK_NUMBERS
 cdef array.array _U64 = array.array("Q")
 cdef Py_ssize_t CAPACITY_MIN = 64
+cdef enum:
+    ENTRY_SIZE_MAX = 30             # three varints
 assert sizeof(PubOp) == 4 * OP_WORDS
+
+
+cdef inline uint8_t* _put_varint(uint8_t* out, uint64_t number) noexcept nogil:
+    while number >= 0x80:
+        out[0] = <uint8_t>(number | 0x80)
+        number >>= 7
+        out += 1
+    out[0] = <uint8_t>number
+    return out + 1
 
 
 cdef class AckPending:
@@ -217,6 +229,35 @@ cdef class AckPending:
             for place in range(self.head, self.tail)
             if self.consumer_seqs[place]
         ]
+
+    def pack(self, uint64_t stream_seq, uint64_t consumer_seq, uint64_t stream_max, uint64_t consumer_max):
+        """How many there are, the earliest time, and their entries as `store.consumer_store` has them in its file."""
+        cdef Py_ssize_t place
+        cdef int64_t base_ns = TIME_MAX_NS
+        cdef uint8_t* data
+        cdef uint8_t* out
+        if not self.count:
+            return 0, 0, b""
+        data = out = <uint8_t*>malloc(self.count * ENTRY_SIZE_MAX)
+        if data == NULL:
+            raise MemoryError()
+        try:
+            for place in range(self.head, self.tail):
+                if self.consumer_seqs[place]:
+                    base_ns = min(base_ns, self.times[place])
+            for place in range(self.head, self.tail):
+                if self.consumer_seqs[place]:
+                    if self.seqs[place] <= stream_seq or self.consumer_seqs[place] <= consumer_seq:
+                        raise ValueError(_reference.misplaced(self.seqs[place], self.consumer_seqs[place]))
+                    out = _put_varint(out, self.seqs[place] - stream_seq)
+                    out = _put_varint(out, self.consumer_seqs[place] - consumer_seq)
+                    out = _put_varint(out, <uint64_t>self.times[place] - <uint64_t>base_ns)
+                    stream_seq, consumer_seq = self.seqs[place], self.consumer_seqs[place]
+            if stream_seq > stream_max or consumer_seq > consumer_max:
+                raise ValueError(_reference.misplaced(stream_seq, consumer_seq))
+            return self.count, base_ns, PyBytes_FromStringAndSize(<const char*>data, out - data)
+        finally:
+            free(data)
 
     def clear(self):
         """Forget everything."""

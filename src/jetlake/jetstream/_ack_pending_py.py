@@ -9,6 +9,7 @@ from array import array
 from collections import OrderedDict
 
 from jetlake.ops import OP_WORDS
+from jetlake.store.varint import encode_varint
 
 TIME_MAX_NS = 2**63 - 1
 _ACK_PAYLOADS = (b"", b"+ACK", b"+OK")
@@ -99,10 +100,35 @@ class AckPending:
         """Stream sequence, consumer sequence and time of each, ascending."""
         return [(seq, entry[0], entry[1]) for seq, entry in self._entries.items()]
 
+    def pack(self, stream_seq: int, consumer_seq: int, stream_max: int, consumer_max: int) -> tuple[int, int, bytes]:
+        """How many there are, the earliest time, and their entries as `store.consumer_store` has them in its file.
+
+        They lie above a stream and a consumer sequence, the ack floor, and not above two others, which were delivered
+        last; if not, it raises ValueError.
+        """
+        entries = self.entries()
+        if not entries:
+            return 0, 0, b""
+        base_ns = min(time_ns for _, _, time_ns in entries)
+        parts: list[bytes] = []
+        for seq, own_seq, time_ns in entries:
+            if seq <= stream_seq or own_seq <= consumer_seq:
+                raise ValueError(misplaced(seq, own_seq))
+            parts += map(encode_varint, (seq - stream_seq, own_seq - consumer_seq, time_ns - base_ns))
+            stream_seq, consumer_seq = seq, own_seq
+        if stream_seq > stream_max or consumer_seq > consumer_max:
+            raise ValueError(misplaced(stream_seq, consumer_seq))
+        return len(entries), base_ns, b"".join(parts)
+
     def clear(self) -> None:
         """Forget everything."""
         self._entries.clear()
         self._last = 0
+
+
+def misplaced(seq: int, consumer_seq: int) -> str:
+    """What is wrong with a pending message that does not lie above the one before it, or the ack floor."""
+    return f"pending message {seq}, delivered as {consumer_seq}, is not where it can be"
 
 
 def parse_acks(

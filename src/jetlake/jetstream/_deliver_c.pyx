@@ -9,11 +9,11 @@ from cpython cimport array
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from libc.stdint cimport UINT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy
 
 from array import array as make_array
 
 from jetlake.jetstream import _deliver_py as _py
+from jetlake.output cimport DIGITS_MAX, digit_count, put, put_byte, put_crlf, put_number, put_signed
 from jetlake.store._record_c cimport NOT_MESSAGE, Parts, is_sound, parse
 from jetlake.store._subject_entry cimport Entry, subject_of
 from jetlake.store._subject_filter_c cimport SubjectFilter
@@ -24,14 +24,11 @@ cdef int END = _py.END, COUNT = _py.COUNT, SIZE = _py.SIZE, BEYOND = _py.BEYOND
 
 cdef enum:
     UNKNOWN, NO, YES                # what a memo says of a slot
-    DIGITS_MAX = 20
     FRAME_OVERHEAD_MAX = 256        # verb, spaces, line ends and seven numbers
     SEQS_MIN = 64
 
 cdef const char* VERSION_LINE = b"NATS/1.0\r\n"
 cdef const char* MSG_SIZE = b"Nats-Msg-Size: "
-cdef bytes _PAIRS = b"".join(b"%02d" % number for number in range(100))
-cdef const char* PAIRS = _PAIRS
 cdef array.array _U64 = make_array("Q")
 
 
@@ -102,46 +99,6 @@ def select(
 
 
 # Writing
-
-
-cdef inline uint8_t* _put(uint8_t* out, const void* text, size_t size) noexcept nogil:
-    if size:
-        memcpy(out, text, size)
-    return out + size
-
-
-cdef inline uint8_t* _put_number(uint8_t* out, uint64_t number) noexcept nogil:
-    """Write a number in decimal, two digits at a time."""
-    cdef uint8_t[DIGITS_MAX] digits
-    cdef int at = DIGITS_MAX
-    while number >= 100:
-        at -= 2
-        memcpy(&digits[at], PAIRS + 2 * (number % 100), 2)
-        number //= 100
-    if number >= 10:
-        at -= 2
-        memcpy(&digits[at], PAIRS + 2 * number, 2)
-    else:
-        at -= 1
-        digits[at] = <uint8_t>(48 + number)
-    return _put(out, &digits[at], DIGITS_MAX - at)
-
-
-cdef inline uint8_t* _put_signed(uint8_t* out, int64_t number) noexcept nogil:
-    if number < 0:
-        out[0] = 45
-        return _put_number(out + 1, -<uint64_t>number)
-    return _put_number(out, <uint64_t>number)
-
-
-cdef inline uint8_t* _put_byte(uint8_t* out, uint8_t byte) noexcept nogil:
-    out[0] = byte
-    return out + 1
-
-
-cdef inline uint8_t* _put_crlf(uint8_t* out) noexcept nogil:
-    out[0], out[1] = 13, 10
-    return out + 2
 
 
 cdef struct Head:                   # the header block of a frame, in pieces
@@ -228,24 +185,24 @@ cdef class Framer:
         cdef uint64_t pending = self.num_pending - (self.num_pending > 0), size
         self._reserve(fixed_size + PyBytes_GET_SIZE(self._middle) + FRAME_OVERHEAD_MAX)
         cdef uint8_t* out = <uint8_t*>PyByteArray_AS_STRING(self._data) + self._used
-        cdef uint8_t* at = _put(out, b"HMSG ", 5) if head.size else _put(out, b"MSG ", 4)
+        cdef uint8_t* at = put(out, b"HMSG ", 5) if head.size else put(out, b"MSG ", 4)
         cdef uint8_t* reply
-        at = _put(at, source + parts.subject_start, parts.subject_size)
+        at = put(at, source + parts.subject_start, parts.subject_size)
         reply = at + self._reply_place
-        at = _put(at, PyBytes_AS_STRING(self._middle), PyBytes_GET_SIZE(self._middle))
-        at = _put_byte(_put_number(at, parts.seq), 46)
-        at = _put_byte(_put_number(at, self.consumer_seq), 46)
-        at = _put_byte(self._put_time(at, parts.time_ns), 46)
-        at = _put_number(at, pending)
+        at = put(at, PyBytes_AS_STRING(self._middle), PyBytes_GET_SIZE(self._middle))
+        at = put_byte(put_number(at, parts.seq), 46)
+        at = put_byte(put_number(at, self.consumer_seq), 46)
+        at = put_byte(self._put_time(at, parts.time_ns), 46)
+        at = put_number(at, pending)
         size = parts.subject_size + <uint64_t>(at - reply) + head.counted_size + payload_size
         if size > self.size_max - self.size:
             return False
-        at = _put_byte(at, 32)
+        at = put_byte(at, 32)
         if head.size:
-            at = _put_byte(_put_number(at, head.size), 32)
-        at = _put_crlf(_put_number(at, <uint64_t>head.size + payload_size))
+            at = put_byte(put_number(at, head.size), 32)
+        at = put_crlf(put_number(at, <uint64_t>head.size + payload_size))
         at = self._put_head(at, source, parts, &head)
-        at = _put_crlf(_put(at, source + parts.payload_start, payload_size))
+        at = put_crlf(put(at, source + parts.payload_start, payload_size))
         self._used += at - out
         (<uint64_t*>self._seqs.data.as_voidptr)[self.count] = parts.seq
         self.count += 1
@@ -280,35 +237,27 @@ cdef class Framer:
             head.kept_size -= 2
         head.size = (10 if head.is_new else 0) + head.kept_size + 2
         if self.headers_only:
-            head.size += 17 + _digit_count(parts.payload_size)
+            head.size += 17 + digit_count(parts.payload_size)
             head.counted_size = head.size
         head.size += extra_size
         return head
 
     cdef uint8_t* _put_head(self, uint8_t* at, const uint8_t* source, Parts* parts, Head* head) noexcept:
         if head.is_new:
-            at = _put(at, VERSION_LINE, 10)
-        at = _put(at, source + parts.headers_start, head.kept_size)
+            at = put(at, VERSION_LINE, 10)
+        at = put(at, source + parts.headers_start, head.kept_size)
         if self.headers_only:
-            at = _put_crlf(_put_number(_put(at, MSG_SIZE, 15), parts.payload_size))
+            at = put_crlf(put_number(put(at, MSG_SIZE, 15), parts.payload_size))
         if head.is_extended:
-            at = _put(at, PyBytes_AS_STRING(self.extra_headers), PyBytes_GET_SIZE(self.extra_headers))
-            at = _put_crlf(at)
+            at = put(at, PyBytes_AS_STRING(self.extra_headers), PyBytes_GET_SIZE(self.extra_headers))
+            at = put_crlf(at)
         return at
 
     cdef uint8_t* _put_time(self, uint8_t* at, int64_t time_ns) noexcept:
         if time_ns != self._time_ns:
             self._time_ns = time_ns
-            self._time_size = <int>(_put_signed(self._time_text, time_ns) - self._time_text)
-        return _put(at, self._time_text, self._time_size)
-
-
-cdef inline uint32_t _digit_count(uint32_t number) noexcept nogil:
-    cdef uint32_t count = 1
-    while number >= 10:
-        number //= 10
-        count += 1
-    return count
+            self._time_size = <int>(put_signed(self._time_text, time_ns) - self._time_text)
+        return put(at, self._time_text, self._time_size)
 
 
 cdef int _check(const uint32_t[::1] offsets, Py_ssize_t index_count, const uint32_t[::1] seqs,

@@ -17,13 +17,18 @@ from jetlake.store._record_c cimport MSG_ID, Parts, is_sound, parse
 from jetlake.store._subject_entry cimport Entry
 from jetlake.store._subject_table_c cimport SubjectTable
 
-cdef uint32_t OP_SPECIAL = _ops.OP_SPECIAL, OP_MSG_ID = _ops.OP_MSG_ID
+cdef uint32_t OP_SPECIAL = _ops.OP_SPECIAL, OP_EXPECTS = _ops.OP_EXPECTS, OP_ADMITTED = _ops.OP_ADMITTED
 cdef const uint8_t* PLAIN_BLOCK = _twin.PLAIN_BLOCK
 cdef Py_ssize_t PLAIN_BLOCK_SIZE = len(_twin.PLAIN_BLOCK)
 cdef const uint8_t* RESERVED = _twin.RESERVED
 cdef Py_ssize_t RESERVED_SIZE = len(_twin.RESERVED)
 cdef const uint8_t* MSG_ID_LINE = _twin.MSG_ID_LINE
 cdef Py_ssize_t MSG_ID_LINE_SIZE = len(_twin.MSG_ID_LINE)
+cdef const uint8_t* LAST_LINE = _twin.LAST_LINE
+cdef Py_ssize_t LAST_LINE_SIZE = len(_twin.LAST_LINE)
+cdef const uint8_t* LAST_OF_SUBJECT_LINE = _twin.LAST_OF_SUBJECT_LINE
+cdef Py_ssize_t LAST_OF_SUBJECT_LINE_SIZE = len(_twin.LAST_OF_SUBJECT_LINE)
+cdef int SEQ_DIGITS_MAX = _twin.SEQ_DIGITS_MAX
 cdef Py_ssize_t HEADERS_SIZE_MAX = _twin.HEADERS_SIZE_MAX, ID_SIZE_MAX = _twin.ID_SIZE_MAX
 
 cdef extern from "string.h":
@@ -54,6 +59,23 @@ cdef Text find_id(const uint8_t* block, Py_ssize_t size) noexcept:
         text.start += 1
     text.size = end - text.start
     return text
+
+
+cdef inline bint begins(const uint8_t* text, const uint8_t* end, const uint8_t* start, Py_ssize_t size) noexcept nogil:
+    return end - text >= size and memcmp(text, start, size) == 0
+
+
+cdef bint read_number(const uint8_t* at, const uint8_t* end, uint64_t* number) noexcept nogil:
+    """Read the digits up to the end of a line, after spaces; False when there is anything else, or too many."""
+    cdef int digits = 0
+    while at < end and at[0] == c" ":
+        at += 1
+    number[0] = 0
+    while at < end and c"0" <= at[0] <= c"9" and digits < SEQ_DIGITS_MAX:
+        number[0] = 10 * number[0] + at[0] - c"0"
+        digits += 1
+        at += 1
+    return digits > 0 and (at == end or (end - at >= 2 and at[0] == 13 and at[1] == 10))
 
 
 cdef class MsgIds:
@@ -156,25 +178,45 @@ cdef class MsgIds:
             if op.headers_size < PLAIN_BLOCK_SIZE or memcmp(block, PLAIN_BLOCK, PLAIN_BLOCK_SIZE) != 0:
                 return number
             if op.flags & OP_SPECIAL:
-                if not self._admit_id(block, op.headers_size, op.flags, seq + number - first, now_ns):
+                op.flags &= ~(OP_ADMITTED | OP_EXPECTS)
+                if not self._admit_headers(block, op.headers_size, op, seq + number - first, now_ns):
                     return number
-                op.flags &= ~OP_SPECIAL
         return stop
 
-    cdef bint _admit_id(self, const uint8_t* block, Py_ssize_t size, uint32_t flags, uint64_t seq,
-                        int64_t now_ns) except -1:
-        """Take the id of a message that has one, and no other header of ours; False when it is known, or not alone."""
-        if not flags & OP_MSG_ID:
-            return False
+    cdef bint _admit_headers(self, const uint8_t* block, Py_ssize_t size, PubOp* op, uint64_t seq,
+                             int64_t now_ns) except -1:
+        """Look at the headers of ours, and note what the subject's last sequence must be; False when one is a rule's."""
+        cdef const uint8_t* end = block + size
         cdef const uint8_t* line = <const uint8_t*>memmem(block, size, RESERVED, RESERVED_SIZE)
-        if line == NULL or block + size - line < MSG_ID_LINE_SIZE or memcmp(line, MSG_ID_LINE, MSG_ID_LINE_SIZE) != 0:
+        cdef bint has_id = False, has_last = False, has_last_of_subject = False
+        cdef uint64_t wanted = 0, expected = 0
+        while line != NULL:
+            if begins(line, end, MSG_ID_LINE, MSG_ID_LINE_SIZE) and not has_id:
+                has_id = True
+            elif begins(line, end, LAST_LINE, LAST_LINE_SIZE) and not has_last:
+                has_last = True
+                if not read_number(line + LAST_LINE_SIZE, end, &wanted) or wanted != seq - 1:
+                    return False
+            elif begins(line, end, LAST_OF_SUBJECT_LINE, LAST_OF_SUBJECT_LINE_SIZE) and not has_last_of_subject:
+                has_last_of_subject = True
+                if not read_number(line + LAST_OF_SUBJECT_LINE_SIZE, end, &expected):
+                    return False
+            else:
+                return False
+            line = <const uint8_t*>memmem(line + 2, end - line - 2, RESERVED, RESERVED_SIZE)
+        if has_id and not self._admit_id(block, size, seq, now_ns):
             return False
-        cdef const uint8_t* after = line + MSG_ID_LINE_SIZE
-        if memmem(after, block + size - after, RESERVED, RESERVED_SIZE) != NULL:
-            return False
+        op.flags |= OP_ADMITTED
+        if has_last_of_subject:
+            op.flags |= OP_EXPECTS
+            op.expected = expected
+        return True
+
+    cdef bint _admit_id(self, const uint8_t* block, Py_ssize_t size, uint64_t seq, int64_t now_ns) except -1:
+        """Take the id of a message; False when it is known, or cannot be told."""
         if not self._window_ns:
             return True
-        cdef Text text = find_id(line, block + size - line)
+        cdef Text text = find_id(block, size)
         if not self.is_loaded or not text.size or self._seq_of(text.start, text.size):
             return False
         if not self._add(text.start, text.size, seq, now_ns):

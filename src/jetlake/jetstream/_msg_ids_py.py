@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
+from collections.abc import Iterator
 
-from jetlake.ops import OP_MSG_ID, OP_SPECIAL, OP_WORDS
+from jetlake.ops import OP_ADMITTED, OP_EXPECTS, OP_SPECIAL, OP_WORDS
 from jetlake.store._record_py import BadRecord, decode
 from jetlake.store.format import MSG_ID
 from jetlake.wire.headers import header_value
@@ -13,6 +14,9 @@ from jetlake.wire.headers import header_value
 PLAIN_BLOCK = b"NATS/1.0\r\n"
 RESERVED = b"\r\nNats-"
 MSG_ID_LINE = b"\r\nNats-Msg-Id:"
+LAST_OF_SUBJECT_LINE = b"\r\nNats-Expected-Last-Subject-Sequence:"
+LAST_LINE = b"\r\nNats-Expected-Last-Sequence:"
+SEQ_DIGITS_MAX = 19
 HEADERS_SIZE_MAX = 65535
 ID_SIZE_MAX = 65535
 
@@ -76,15 +80,36 @@ class MsgIds:
             if not block.startswith(PLAIN_BLOCK):
                 return number
             if ops[at + 9] & OP_SPECIAL:
-                if not self._admit_id(block, ops[at + 9], seq + number - first, now_ns):
+                ops[at + 9] &= ~(OP_ADMITTED | OP_EXPECTS)
+                expected = self._admit_headers(block, seq + number - first, now_ns)
+                if expected is None:
                     return number
-                ops[at + 9] &= ~OP_SPECIAL
+                ops[at + 9] |= OP_ADMITTED
+                if expected >= 0:
+                    ops[at + 9] |= OP_EXPECTS
+                    ops[at + 10], ops[at + 11] = expected & 0xFFFFFFFF, expected >> 32
         return stop
 
-    def _admit_id(self, block: bytes, flags: int, seq: int, now_ns: int) -> bool:
-        """Take the id of a message that has one, and no other header of ours; False when it is known, or not alone."""
-        if not flags & OP_MSG_ID or block.count(RESERVED) != 1:
-            return False
+    def _admit_headers(self, block: bytes, seq: int, now_ns: int) -> int | None:
+        """Look at the headers of ours: the expected last sequence of the subject, or -1; None when it needs a rule."""
+        expected = -1
+        is_known = {MSG_ID_LINE: False, LAST_OF_SUBJECT_LINE: False, LAST_LINE: False}
+        for line in _reserved_lines(block):
+            name = line[: line.find(b":") + 1]
+            if is_known.get(name, True):
+                return None
+            is_known[name] = True
+            value = line[len(name) :].lstrip(b" ")
+            if name != MSG_ID_LINE and not (0 < len(value) <= SEQ_DIGITS_MAX and value.isdigit()):
+                return None
+            if name == LAST_LINE and int(value) != seq - 1:
+                return None
+            if name == LAST_OF_SUBJECT_LINE:
+                expected = int(value)
+        return expected if not is_known[MSG_ID_LINE] or self._admit_id(block, seq, now_ns) else None
+
+    def _admit_id(self, block: bytes, seq: int, now_ns: int) -> bool:
+        """Take the id of a message; False when it is known, or cannot be told."""
         if not self.window_ns:
             return True
         msg_id = header_value(block, b"Nats-Msg-Id")
@@ -92,6 +117,15 @@ class MsgIds:
             return False
         self._ids[msg_id] = (seq, now_ns)
         return True
+
+
+def _reserved_lines(block: bytes) -> Iterator[bytes]:
+    """The lines of a header block that begin as ours do, each with the line end before it and without its own."""
+    at = block.find(RESERVED)
+    while at >= 0:
+        end = block.find(b"\r\n", at + 2)
+        yield block[at : end if end >= 0 else len(block)]
+        at = block.find(RESERVED, at + 2)
 
 
 def check_door(ops_size: int, first: int, stop: int) -> None:

@@ -21,7 +21,6 @@ _NEW_TOKENS_MIN = 11
 _NUMBER_SIZE_MAX = 19
 _DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _HASH_SIZE = 8
-_DURATION_MAX_NS = 2**63 - 1
 _NAK_OPTIONS = Struct("ConsumerNakOptions", {"delay": DURATION})
 
 
@@ -85,8 +84,7 @@ def nak_delay_ns(argument: bytes) -> int | None:
             return None
         delay: int = fields.get("delay", 0)
         return delay if len(nodes) == 1 else None
-    found = parse_duration(text.decode("utf-8", "replace")) if text else None
-    return found if found is not None and found <= _DURATION_MAX_NS else None
+    return parse_duration(text.decode("utf-8", "replace")) if text else None
 
 
 def account_hash(name: str) -> str:

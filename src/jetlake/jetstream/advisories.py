@@ -8,13 +8,12 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from jetlake.broker.account import Account
 from jetlake.broker.client_info import client_info
 from jetlake.jetstream.host import Host
 from jetlake.subjects import decode_subject, encode_subject
 from jetlake.wire.go_time import format_time
+from jetlake.wire.json_text import encode_json
 
 if TYPE_CHECKING:
     from jetlake.broker.subscription import Msg
@@ -48,7 +47,7 @@ def encode_event(host: Host, type: str, fields: dict[str, Any]) -> bytes:
     event = {"type": type, "id": new_id(), "timestamp": format_time(host.clock()), **fields}
     if host.options.jetstream.domain:
         event["domain"] = host.options.jetstream.domain
-    return msgspec.json.encode(event)
+    return encode_json(event)
 
 
 _STREAM_EVENTS = {"create": "CREATED", "delete": "DELETED", "modify": "UPDATED"}

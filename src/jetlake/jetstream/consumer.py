@@ -19,7 +19,6 @@ What a stream does for its consumers
 from __future__ import annotations
 
 import random
-import traceback
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -42,6 +41,7 @@ from jetlake.jetstream.consumer_push import Push
 from jetlake.jetstream.consumer_signals import signals_of
 from jetlake.jetstream.consumer_start import choose_start
 from jetlake.jetstream.host import Timer
+from jetlake.jetstream.interest import Removals
 from jetlake.jetstream.pause import Pause
 from jetlake.jetstream.priority_groups import PriorityGroups
 from jetlake.jetstream.pull_queue import NEVER_NS, PullQueue
@@ -75,17 +75,20 @@ class Consumer:
         self.events = ConsumerEvents(self)
         start = choose_start(config, stream.store, stream.config.max_msgs_per_subject)
         self.ledger = Ledger(config, start.next_seq)
+        self.start_seq = config.opt_start_seq  # where it was told to start, which may be beyond the end of the stream
         self.pending = NumPending(config.filters)
         self.pending.use_list(start.last_seqs, start.resume_seq)
         self.requests = PullQueue(config.max_waiting, is_prioritized=config.priority_policy == "prioritized")
         self.groups = PriorityGroups(config, new_id)
         self.push = Push(self, config) if config.is_push else None
         self.pause = Pause(None)
-        self.pause.set(config.pause_until, self.host.clock())
+        self.pause.set(config.paused_until, self.host.clock())
         self.activity = Activity(config, self.host.clock(), chance())
         self.keeper: Keeper | None = None
         self.delivery = Delivery(self)
         self.losses = Losses(self)
+        self.removals = Removals()
+        self.may_hold_others = False  # whether what is pending may be of subjects that it does not have now
         self.ack_prefix = encode_subject(f"$JS.ACK.{stream.name}.{name}.")
         self.delivered_ns = self.acked_ns = 0  # when there was one last
         self._signals = signals_of(stream)
@@ -98,12 +101,11 @@ class Consumer:
 
     def restore(self, state: ConsumerState) -> None:
         """Go on from what was stored."""
-        self.ledger.restore(state, self.stream.last_seq)
+        self.ledger.restore(state, max(self.stream.last_seq, self.start_seq - 1))
         self.pending.use_list((), 0)
-        first_seq = self.stream.store.catalog.first_seq
-        if self.ledger.next_seq < first_seq:
-            self.ledger.skip_to(first_seq)
+        self.may_hold_others = True
         self.losses.look(anyway=True)
+        self.ledger.next_seq = max(self.ledger.next_seq, self.stream.store.catalog.first_seq)
 
     # Life
 
@@ -115,8 +117,9 @@ class Consumer:
         domain, hash = self.host.options.jetstream.domain or "_", account_hash(account.name)
         self._subscribe(f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{name}", self._take_request)
         if self.config.ack_policy not in (AckPolicy.NONE, AckPolicy.FLOW_CONTROL):
-            ack_sub = account.subscribe(self.ack_prefix + b">", self._take_ack, batch_handler=self._take_acks)
+            ack_sub = account.subscribe(self.ack_prefix + b">", self._take_ack)
             self._subs.append(ack_sub)
+            account.add_prefix(self.ack_prefix, ack_sub, self._take_acks)
             self._subscribe(f"$JS.ACK.{domain}.{hash}.{stream}.{name}.>", self._take_ack)
         if self.config.flow_control:
             self._subscribe(f"$JS.FC.{stream}.{name}.>", self._take_flow_answer)
@@ -141,6 +144,7 @@ class Consumer:
         self.send_statuses(self.requests.close(code, text, shows_pending=shows_pending))
         for sub in self._subs:
             self.account.unsubscribe(sub)
+        self.account.remove_prefix(self.ack_prefix)
         if self.push is not None:
             self.push.unwatch()
         if self._timer is not None:
@@ -177,10 +181,6 @@ class Consumer:
         """The stream's files were read anew, and may end before what was delivered."""
         self.restore(self.ledger.state())
         self._settle()
-
-    def damaged(self, seq: int) -> None:
-        """A message cannot be read."""
-        self.host.log("warning", f"message damaged stream={self.stream.name} consumer={self.name} seq={seq}")
 
     # What clients say
 
@@ -254,10 +254,10 @@ class Consumer:
             self.push.rest(now_ns)
         self.changed()
 
-    def done_with(self, seqs: Sequence[int]) -> None:
-        """The consumer needs some messages no longer."""
+    def done_with(self, seqs: Sequence[int], *, are_late: bool = False) -> None:
+        """The consumer needs some messages no longer; late ones were not pending."""
         if self.stream.interest is not None:
-            self.stream.interest.acked(self, seqs)
+            self.stream.interest.acked(self, seqs, are_late=are_late)
 
     def is_sampled(self) -> bool:
         """Whether this ack is one to report."""
@@ -291,15 +291,15 @@ class Consumer:
             while self._must_settle:
                 self._must_settle = False
                 stop = self.delivery.pump()
-        except Exception:  # whoever asked, published or subscribed just now is not to blame
-            stop = self._failed(traceback.format_exc())
+        except Exception as error:  # whoever asked, published or subscribed just now is not to blame
+            stop = self._failed(error)
         finally:
             self._is_settling = False
         self._after_pump(stop)
 
-    def _failed(self, trace: str) -> Stop:
-        """Something went wrong that nobody foresaw: it is told in full, and tried again a little later."""
-        self.host.log("error", f"delivery failed stream={self.stream.name} consumer={self.name} {trace}".rstrip())
+    def _failed(self, error: Exception) -> Stop:
+        """Something went wrong that nobody foresaw: it is told, and tried again a little later."""
+        self.host.failed(f"delivery stream={self.stream.name} consumer={self.name}", error)
         self.delivery.wake_ns = self.host.clock() + SECOND_NS
         return Stop.LATER
 
@@ -397,8 +397,8 @@ class Consumer:
 
     def snapshot(self) -> Snapshot:
         """What the file is to say."""
-        meta = encode_meta(self.name, self.created_ns, self.config)
-        return Snapshot(self.ledger.snapshot(), meta)
+        meta = encode_meta(self.name, self.created_ns, self.config, self.start_seq, self.removals.seqs())
+        return Snapshot(*self.ledger.snapshot(), meta)
 
     def changed(self) -> None:
         """Something changed that is to be kept."""
@@ -440,12 +440,13 @@ class Consumer:
         self.ledger.configure(config)
         self.groups.configure(config)
         self.activity.configure(config, self.chance())
-        if config.pause_until != self.pause.until_ns:
-            self.pause.set(config.pause_until, now_ns)
-            self.events.paused(config.pause_until, self.pause.is_on(now_ns))
+        if config.paused_until != self.pause.until_ns:
+            self.pause.set(config.paused_until, now_ns)
+            self.events.paused(config.paused_until, self.pause.is_on(now_ns))
         if self.push is not None:
             self._move_outlet(self.push, old)
         if set(config.filters) != set(old.filters):
+            self.may_hold_others = True
             self.pending.use_filters(config.filters, self.stream.store)
             if not self.pending.last_seqs:
                 self.ledger.next_seq = max(self.ledger.next_seq, self.pending.resume_seq)
@@ -469,6 +470,7 @@ class Consumer:
     def reset(self, next_seq: int) -> None:
         """Start anew at a sequence."""
         self.ledger.reset(next_seq)
+        self.start_seq = next_seq
         self.pending.use_list((), 0)
         self.delivered_ns = self.acked_ns = 0
         if self.stream.interest is not None and self.stream.config.retention is Retention.INTEREST:

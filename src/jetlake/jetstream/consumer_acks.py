@@ -76,14 +76,11 @@ def _ack_run(consumer: Consumer, seqs: array[int], consumer_seqs: array[int], co
         for place in range(count):
             ack(consumer, Delivery(1, seqs[place], consumer_seqs[place]), is_sampled=False)
         return
-    keeps_interest = consumer.stream.interest is not None
-    # Of a message that was given up, the stream must hear even though it is not pending.
-    late = [seq for seq in seqs[:count] if seq in ledger.redelivered] if keeps_interest and ledger.redelivered else []
     removed = ledger.ack_many(seqs, count)
-    if keeps_interest:
+    if consumer.stream.interest is not None:
         consumer.done_with(seqs[:removed])
-        if late:
-            consumer.done_with(late)
+        if removed < count:
+            consumer.done_with([seq for seq in seqs[removed:count] if seq < ledger.next_seq], are_late=True)
     consumer.acked_ns = consumer.host.clock()
     consumer.changed()
 
@@ -96,10 +93,8 @@ def ack(consumer: Consumer, delivery: Delivery, *, is_sampled: bool) -> bool:
     if consumer.config.ack_policy is AckPolicy.EXPLICIT:
         if is_sampled:
             _sample(consumer, delivery)
-        was_tracked = ledger.pending.consumer_seq(delivery.seq) > 0 or delivery.seq in ledger.redelivered
-        ledger.ack(delivery.seq)
-        if was_tracked:
-            consumer.done_with((delivery.seq,))
+        was_pending = ledger.ack(delivery.seq)
+        consumer.done_with((delivery.seq,), are_late=not was_pending)
     else:
         acked = ledger.ack_all(delivery.consumer_seq, delivery.seq)
         consumer.done_with(acked)

@@ -32,7 +32,7 @@ from jetlake.jetstream.json_shape import (
 )
 from jetlake.jetstream.json_syntax import Node
 from jetlake.jetstream.stream_config import SERVER_VERSION
-from jetlake.wire.go_time import format_time
+from jetlake.wire.go_time import ZERO_NS, format_time
 
 
 class DeliverPolicy(StrEnum):
@@ -120,6 +120,11 @@ class ConsumerConfig(msgspec.Struct, frozen=True, kw_only=True):
     def filters(self) -> tuple[str, ...]:
         """The subjects it wants; none of them is all of them."""
         return (*self.filter_subjects, self.filter_subject) if self.filter_subject else self.filter_subjects
+
+    @property
+    def paused_until(self) -> int | None:
+        """Until when it rests; Go's zero time, which some clients send, is none."""
+        return None if self.pause_until == ZERO_NS else self.pause_until
 
     @property
     def is_push(self) -> bool:

@@ -15,7 +15,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, NamedTuple
 
 from jetlake.broker.subscription import Subscription
-from jetlake.errors import CorruptBlock, MessageNotFound
+from jetlake.errors import MessageNotFound
 from jetlake.jetstream._deliver_py import ack_reply
 from jetlake.jetstream.consumer_config import AckPolicy, PriorityPolicy, ReplayPolicy
 from jetlake.jetstream.deliver import END, NO_LIMIT, SIZE, Run, frame_one, frames
@@ -202,14 +202,13 @@ class Delivery:
         if run is None:
             consumer.send_statuses(consumer.requests.refuse_head())
             return 0, 0
-        for seq in run.damaged:
-            consumer.damaged(seq)
         if run.count:
             assert sub.client is not None
             sub.client.send_msgs(bytes(run.data), run.count)
             sub.delivered += run.count
-        # The kernel knows where the next match is. Should the filter change, what lies before it counts again.
-        is_at_end = run.reason == END or not run.count
+        # The kernel knows where the next match is. Should the filter change, what lies before it counts again, unless
+        # somebody waits for more than there is.
+        is_at_end = not run.count or (run.reason == END and run.count < outlet.count_max)
         next_seq = run.next_seq if is_at_end else max(run.seqs[-1], *run.damaged, 0) + 1
         self._note_run(outlet, run.seqs, len(run.damaged), next_seq, run.size, now_ns)
         if run.count or run.damaged or is_listed:
@@ -266,7 +265,7 @@ class Delivery:
     def _note_pace(self, seq: int, now_ns: int) -> None:
         try:
             self._replayed_ns, self._replayed_at_ns = self._consumer.stream.store.load(seq).time_ns, now_ns
-        except (MessageNotFound, CorruptBlock):
+        except MessageNotFound:
             self._replayed_ns = 0
 
     def _delivered(self, outlet: Outlet, count: int, size: int, now_ns: int) -> None:
@@ -283,14 +282,7 @@ class Delivery:
         """Deliver the next message to everybody who gets it; size (-1 at the end) and count."""
         consumer = self._consumer
         pending, ledger = consumer.pending, consumer.ledger
-        try:
-            message = self._next_message()
-        except CorruptBlock:
-            message, seq = None, self._next_seq()
-            if seq is not None:
-                consumer.damaged(seq)
-                self._note_run(outlet, array("Q"), 1, seq + 1, 0, now_ns)
-                return 1, 0
+        message = self._next_message()
         if pending.last_seqs and message is None:
             self._note_run(outlet, array("Q"), 0, 0, 0, now_ns)
             return 1, 0
@@ -314,10 +306,6 @@ class Delivery:
         try:
             message = consumer.stream.store.load(seq)
         except MessageNotFound:
-            consumer.removed(seq)
-            return 0
-        except CorruptBlock:
-            consumer.damaged(seq)
             consumer.removed(seq)
             return 0
         deliveries = ledger.deliveries(seq) + 1

@@ -11,26 +11,36 @@ streams.
 
 from __future__ import annotations
 
+import re
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import unquote
 from weakref import WeakKeyDictionary
 
 import msgspec
 
 from jetlake.clock import SECOND_NS
-from jetlake.errors import CorruptBlock
+from jetlake.errors import CorruptBlock, JetLakeError
 from jetlake.jetstream.consumer_config import ConsumerConfig, config_json, read_config
 from jetlake.jetstream.errors import ApiError
 from jetlake.jetstream.host import Host
-from jetlake.store.consumer_store import ConsumerState, consumer_file_name, decode_state, encode_state
+from jetlake.store.consumer_store import (
+    ConsumerState,
+    PackedPending,
+    consumer_file_name,
+    decode_state,
+    encode_state,
+)
 from jetlake.store.files import Files, atomic_write, is_temp
+from jetlake.wire.json_text import encode_json, readable
 
 if TYPE_CHECKING:
     from jetlake.jetstream.host import Commit
 
 LAZY_NS = SECOND_NS
 RETRY_NS = 2 * SECOND_NS
+_FILE_NAME = re.compile(r"(.+)\.([0-9a-f]+)")
 
 Callback = Callable[[], None]
 
@@ -42,42 +52,97 @@ class Kept(NamedTuple):
     created_ns: int
     config: ConsumerConfig
     state: ConsumerState
+    start_seq: int  # where it was told to start, by its configuration or a reset
+    removing: list[int]  # acknowledged messages of a work queue that may not have left it yet
     path: str
 
 
-class _Meta(msgspec.Struct, frozen=True):
+class _Meta(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     created_ns: int
     config: msgspec.Raw
+    start_seq: int = 0
+    removing: list[int] = []
 
 
-def encode_meta(name: str, created_ns: int, config: ConsumerConfig) -> bytes:
+def encode_meta(
+    name: str, created_ns: int, config: ConsumerConfig, start_seq: int = 0, removing: Sequence[int] = ()
+) -> bytes:
     """What is stored beside the state."""
-    text = msgspec.json.encode(config_json(config))
-    return msgspec.json.encode(_Meta(name, created_ns, msgspec.Raw(text)))
+    text = encode_json(config_json(config))
+    return msgspec.json.encode(_Meta(readable(name), created_ns, msgspec.Raw(text), start_seq, list(removing)))
 
 
-def read_kept(files: Files, directory: str) -> tuple[list[Kept], list[CorruptBlock], list[str]]:
-    """The consumers of a directory, the files that are damaged, and those that are only in the way."""
+class Unreadable(NamedTuple):
+    """A file of a consumer that cannot be read, or a directory of them."""
+
+    path: str
+    base: str  # of its name, as it is for this consumer whenever it is made; empty for the directory
+    created_ns: int
+    error: OSError | JetLakeError
+
+    @property
+    def name(self) -> str:
+        """What the consumer is called, as far as its file tells by its name."""
+        return unquote(self.base)
+
+    @property
+    def reason(self) -> str:
+        """What clients may know: no paths."""
+        error = self.error
+        return error.strerror or "I/O error" if isinstance(error, OSError) else str(getattr(error, "problem", error))
+
+
+class Directory(NamedTuple):
+    """What is in the directory of a stream's consumers."""
+
+    kept: list[Kept]  # by name
+    unreadable: list[Unreadable]
+    leftover: list[str]  # files of consumers that are in the way
+    unknown: list[str]  # what is nothing of ours
+
+
+def read_directory(files: Files, directory: str) -> Directory:
+    """Read all consumers of a directory. What is wrong with one of them costs no other."""
     found: dict[str, Kept] = {}
-    damaged: list[CorruptBlock] = []
+    unreadable: list[Unreadable] = []
     leftover: list[str] = []
-    for file_name in files.list(directory) if files.exists(directory) else []:
-        path = f"{directory}/{file_name}"
+    unknown: list[str] = []
+    try:
+        names = files.list(directory) if files.exists(directory) else []
+    except OSError as error:
+        return Directory([], [Unreadable(directory, "", 0, error)], [], [])
+    for file_name in names:
+        path, name = f"{directory}/{file_name}", _FILE_NAME.fullmatch(file_name)
         if is_temp(file_name):
             leftover.append(path)
             continue
+        if name is None:
+            unknown.append(path)
+            continue
         try:
             kept = _decode(path, files.read(path))
-        except CorruptBlock as error:
-            damaged.append(error)
+        except (OSError, CorruptBlock) as error:
+            unreadable.append(Unreadable(path, name[1], int(name[2], 16), error))
+            continue
+        if file_name != _file_name(kept.name, kept.created_ns):  # somebody's copy
+            unknown.append(path)
             continue
         older = found.get(kept.name)
         if older is None or older.created_ns < kept.created_ns:
             found[kept.name], kept = kept, older  # type: ignore[assignment]  # the older one, if there is one
         if kept is not None:
             leftover.append(kept.path)
-    return sorted(found.values(), key=lambda kept: kept.name), damaged, leftover
+    return Directory(sorted(found.values(), key=lambda kept: kept.name), unreadable, leftover, unknown)
+
+
+def file_base(name: str) -> str:
+    """What the names of all files begin with that a consumer of this name ever has."""
+    return consumer_file_name(name)
+
+
+def _file_name(name: str, created_ns: int) -> str:
+    return f"{file_base(name)}.{created_ns:x}"
 
 
 def _decode(path: str, data: bytes) -> Kept:
@@ -87,13 +152,14 @@ def _decode(path: str, data: bytes) -> Kept:
         config = read_config(bytes(fields.config))
     except (msgspec.MsgspecError, ApiError) as error:
         raise CorruptBlock(path, 0, f"its configuration: {error}") from error
-    return Kept(fields.name, fields.created_ns, config, state, path)
+    return Kept(fields.name, fields.created_ns, config, state, fields.start_seq, fields.removing, path)
 
 
 class Snapshot(NamedTuple):
     """What a file is to say."""
 
-    build: Callable[[], ConsumerState]
+    state: ConsumerState
+    pending: PackedPending
     meta: bytes
 
 
@@ -107,7 +173,7 @@ class _Write:
         directory = self._path.rpartition("/")[0]
         if self._snapshot is not None:
             self._files.make_dirs(directory)
-            data = encode_state(self._snapshot.build(), self._snapshot.meta)
+            data = encode_state(self._snapshot.state, self._snapshot.meta, self._snapshot.pending)
             atomic_write(self._files, self._path, [data], durable=self._sync)
         elif self._files.exists(self._path):
             self._files.remove(self._path)
@@ -131,7 +197,7 @@ class Keeper:
         snapshot: Callable[[], Snapshot],
     ) -> None:
         self._host, self._files, self._snapshot, self._name = host, files, snapshot, name
-        self.path = f"{directory}/{consumer_file_name(name)}.{created_ns:x}"
+        self.path = f"{directory}/{_file_name(name, created_ns)}"
         self._sync = host.options.jetstream.sync_always
         self.is_dirty = self.is_in_line = self._is_deleted = False
         self._is_running = False
@@ -180,7 +246,10 @@ class Keeper:
         self._leave_line()
         done, self._committing = self._committing, []
         for callback in done:
-            callback()
+            try:
+                callback()
+            except Exception as error:  # the others wait too
+                self._host.failed(f"answer consumer={self._name}", error)
 
     def fail_commit(self, error: BaseException) -> None:
         """The old file is as it was: try again, and let those who wait go on waiting, or time out."""

@@ -17,13 +17,13 @@ decided when it is its turn in the queue; with a max_deliver of 1, when its time
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from jetlake.jetstream.ack_pending import TIME_MAX_NS, AckPending
 from jetlake.jetstream.consumer_config import AckPolicy, ConsumerConfig
 from jetlake.jetstream.redelivery import Deadlines, RedeliveryQueue
-from jetlake.store.consumer_store import ConsumerState, Pending
+from jetlake.store.consumer_store import ConsumerState, PackedPending, Pending
 
 # Runs of deliveries share a deadline if they are no further apart than this part of the wait.
 _SLACK_PART = 16
@@ -276,25 +276,25 @@ class Ledger:
 
     # Keeping it
 
-    def snapshot(self) -> Callable[[], ConsumerState]:
-        """All of it as it is now, to be put together later, perhaps in another thread."""
-        entries, redelivered = self.pending.entries(), dict(self.redelivered)
-        positions = (
+    def snapshot(self) -> tuple[ConsumerState, PackedPending]:
+        """All of it as it is now, to be stored: what is pending, which may be very much, is packed by a kernel."""
+        state = ConsumerState(
             self.delivered_consumer_seq,
             self.delivered_stream_seq,
             self.floor_consumer_seq,
             self.floor_stream_seq,
+            redelivered=dict(self.redelivered),
         )
-
-        def build() -> ConsumerState:
-            pending = {seq: Pending(consumer_seq, time_ns) for seq, consumer_seq, time_ns in entries}
-            return ConsumerState(*positions, pending, redelivered)
-
-        return build
+        packed = self.pending.pack(
+            self.floor_stream_seq, self.floor_consumer_seq, self.delivered_stream_seq, self.delivered_consumer_seq
+        )
+        return state, PackedPending(*packed)
 
     def state(self) -> ConsumerState:
-        """All of it, to be stored."""
-        return self.snapshot()()
+        """All of it."""
+        state, _ = self.snapshot()
+        state.pending = {seq: Pending(own_seq, time_ns) for seq, own_seq, time_ns in self.pending.entries()}
+        return state
 
     def restore(self, state: ConsumerState, last_seq: int) -> None:
         """Take what was stored; what lies beyond the end of the stream is forgotten."""

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from jetlake.errors import JetLakeError
 from jetlake.jetstream import errors
 from jetlake.jetstream.acks import account_hash
 from jetlake.jetstream.consumer import Consumer
 from jetlake.jetstream.consumer_config import Action, ConsumerConfig
-from jetlake.jetstream.consumer_keeper import Keeper, read_kept
+from jetlake.jetstream.consumer_keeper import Keeper, Kept, Unreadable, file_base, read_directory
 from jetlake.jetstream.consumer_rules import (
     INACTIVE_DEFAULT_NS,
     NAME_SIZE_MAX,
@@ -29,6 +30,7 @@ from jetlake.jetstream.consumer_rules import (
     with_defaults,
 )
 from jetlake.jetstream.stream_config import Retention
+from jetlake.subjects import encode_subject
 
 if TYPE_CHECKING:
     from jetlake.jetstream.stream import Stream
@@ -52,7 +54,7 @@ def put_consumer(stream: Stream, config: ConsumerConfig, action: Action, *, peda
         _check_count(stream)
     if stream.config.retention is Retention.WORKQUEUE:
         check_work_queue(config, [other.config for other in stream.consumers.values()])
-    if len(name.encode()) > NAME_SIZE_MAX:
+    if len(encode_subject(name)) > NAME_SIZE_MAX:
         raise errors.CONSUMER_NAME_TOO_LONG(NAME_SIZE_MAX)
     return _add(stream, name or _new_name(stream), config if config.is_durable else _with_threshold(config), None)
 
@@ -70,9 +72,14 @@ def _change(consumer: Consumer, config: ConsumerConfig, action: Action) -> None:
     consumer.update(config if is_lasting else _with_threshold(config))
 
 
-def _add(stream: Stream, name: str, config: ConsumerConfig, created_ns: int | None) -> Consumer:
-    consumer = Consumer(stream, name, config, created_ns or stream.host.clock())
+def _add(stream: Stream, name: str, config: ConsumerConfig, kept: Kept | None) -> Consumer:
+    consumer = Consumer(stream, name, config, stream.host.clock() if kept is None else kept.created_ns)
+    if kept is not None:
+        consumer.start_seq = kept.start_seq or consumer.start_seq
+        consumer.restore(kept.state)
+        consumer.removals.begin(kept.removing)
     stream.consumers[name] = consumer
+    was_offline = stream.offline_consumers.pop(file_base(name), None) is not None
     keeper = None
     if stream.directory is not None and not config.mem_storage and not config.direct:
         directory = _directory(stream)
@@ -81,6 +88,8 @@ def _add(stream: Stream, name: str, config: ConsumerConfig, created_ns: int | No
     consumer.changed()
     if stream.interest is not None:
         stream.interest.consumer_added(consumer)
+        if was_offline:
+            stream.interest.check()  # what was kept for the one whose place it takes
     return consumer
 
 
@@ -131,10 +140,13 @@ def delete_consumer(consumer: Consumer, done: Callable[[], None]) -> None:
     consumer.events.action("delete")
     if stream.interest is not None:
         stream.interest.consumer_removed(consumer)
-    if consumer.keeper is None:
+    keeper = consumer.keeper
+    if keeper is None:
         done()
+    elif consumer.removals:  # which its file knows of, until they are durable
+        stream.when_durable(lambda: keeper.delete(done), lambda error: keeper.delete(done))
     else:
-        consumer.keeper.delete(done)
+        keeper.delete(done)
 
 
 def drop_consumers(stream: Stream) -> None:
@@ -157,19 +169,32 @@ def close_consumers(stream: Stream) -> None:
 
 
 def recover_consumers(stream: Stream) -> None:
-    """Open the consumers that a stream had. One whose file is damaged is reported and left aside, files and all."""
+    """Open the consumers that a stream had. One that cannot be is reported and left aside, files and all."""
     if stream.directory is None:
         return
     files, host = stream.js.files, stream.host
-    kept, damaged, leftover = read_kept(files, _directory(stream))
-    for error in damaged:
-        host.log("error", f"consumer offline stream={stream.name} error={error}")
-    for path in leftover:
-        files.remove(path)
-    for each in kept:
-        consumer = _add(stream, each.name, each.config, each.created_ns)
-        consumer.restore(each.state)
-    if stream.interest is not None and not damaged:
+    found = read_directory(files, _directory(stream))
+    for path in found.unknown:
+        host.log("warning", f"unknown file left alone path={path}")
+    for path in found.leftover:
+        try:
+            files.remove(path)
+        except OSError as error:
+            host.log("warning", f"file left over path={path} error={error}")
+    unreadable = list(found.unreadable)
+    for each in found.kept:
+        try:
+            _add(stream, each.name, each.config, each)
+        except (OSError, JetLakeError) as error:
+            unreadable.append(Unreadable(each.path, file_base(each.name), each.created_ns, error))
+    made_ns = {file_base(each.name): each.created_ns for each in found.kept}
+    for lost in unreadable:
+        if made_ns.get(lost.base, 0) > lost.created_ns:
+            host.log("warning", f"old file of a consumer left alone path={lost.path} error={lost.error}")
+        else:
+            stream.offline_consumers[lost.base] = lost
+            host.log("error", f"consumer offline stream={stream.name} name={lost.name} error={lost.error}")
+    if stream.interest is not None:
         stream.interest.check()
     for consumer in list(stream.consumers.values()):
         consumer.release()

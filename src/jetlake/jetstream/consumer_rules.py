@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -12,7 +13,7 @@ from jetlake.errors import BadSubject
 from jetlake.jetstream import errors
 from jetlake.jetstream.consumer_config import AckPolicy, ConsumerConfig, DeliverPolicy, PriorityPolicy
 from jetlake.jetstream.stream_config import Retention, StreamConfig
-from jetlake.subjects import check_filter, is_literal, is_subset, overlaps
+from jetlake.subjects import FilterSet, check_filter, is_literal, is_subset
 
 NAME_SIZE_MAX = 255
 DESCRIPTION_SIZE_MAX = 4 * 1024
@@ -50,7 +51,7 @@ def is_valid_name(name: str) -> bool:
 def stamped(config: ConsumerConfig) -> ConsumerConfig:
     """The configuration with the API level that it asks for in its metadata, and nothing else of the server's there."""
     level = 0
-    if config.pause_until is not None or config.priority_policy is not PriorityPolicy.NONE:
+    if config.paused_until is not None or config.priority_policy is not PriorityPolicy.NONE:
         level = 1
     if config.priority_timeout or config.priority_groups:
         level = 1
@@ -251,10 +252,11 @@ def _check_filters(config: ConsumerConfig) -> None:
         raise errors.CONSUMER_DUPLICATE_FILTER_SUBJECTS()
     if "" in config.filter_subjects:
         raise errors.CONSUMER_EMPTY_FILTER()
-    for place, subject in enumerate(config.filters):
+    all_filters, count = FilterSet(config.filters), Counter(config.filters)
+    for subject in config.filters:
         if not _is_valid_subject(subject):
             raise errors.STREAM_INVALID_CONFIG("invalid subject")
-        if any(place != other and is_subset(subject, outer) for other, outer in enumerate(config.filters)):
+        if count[subject] > 1 or all_filters.covers(subject):
             raise errors.CONSUMER_OVERLAPPING_SUBJECT_FILTERS()
 
 
@@ -344,12 +346,12 @@ def check_work_queue(config: ConsumerConfig, others: list[ConsumerConfig]) -> No
 
 def check_partition(config: ConsumerConfig, others: list[ConsumerConfig]) -> None:
     """Raise ApiError if two consumers of a work queue would want the same message."""
+    mine = FilterSet(config.filters)
     for other in others:
         if other.direct or other.sourcing:
             continue
-        for subject in config.filters:
-            if not other.filters or any(overlaps(subject, theirs) for theirs in other.filters):
-                raise errors.CONSUMER_WQ_CONSUMER_NOT_UNIQUE()
+        if config.filters and (not other.filters or any(map(mine.overlaps, other.filters))):
+            raise errors.CONSUMER_WQ_CONSUMER_NOT_UNIQUE()
 
 
 # Updates

@@ -16,11 +16,11 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 
-from jetlake.errors import CorruptBlock
 from jetlake.jetstream._deliver_py import BEYOND, COUNT, END, SIZE, ack_reply, delivery
 from jetlake.store.api import StoredMsg
 from jetlake.store.block import BlockIndex, MsgBlock
 from jetlake.store.engine import BlockStore
+from jetlake.store.format import Buffer
 from jetlake.store.kernels import COMPILED as STORE_COMPILED
 from jetlake.store.queries import Filter
 from jetlake.store.window import window
@@ -90,8 +90,7 @@ def frames(
         block = catalog.block_of(found)
         assert block is not None
         seq, reason = _frame_block(store, block, filter, found, min(last_seq, block.last_seq), framer)
-    for damaged in framer.damaged:
-        catalog.lost.add(damaged)
+    store.lose(framer.damaged)
     data, seqs = framer.take()
     return Run(data, seqs, framer.size, seq, reason, framer.damaged)
 
@@ -135,22 +134,24 @@ def _frame_block(
             memo,
             positions,
         )
-        done, reason = _frame_positions(block, index, positions, count, framer)
+        done, reason = _frame_positions(store, block, index, positions, count, framer)
         if reason != END:
             return index.seq(positions[done]), reason
     return last + 1, END
 
 
 def _frame_positions(
-    block: MsgBlock, index: BlockIndex, positions: array[int], count: int, framer: Framer
+    store: BlockStore, block: MsgBlock, index: BlockIndex, positions: array[int], count: int, framer: Framer
 ) -> tuple[int, int]:
     """Frame the messages at some positions of a block; where it stopped, and why."""
-    place, reason = 0, END
+    place, reason, unreadable = 0, END, range(0)
     while place < count and reason in (END, BEYOND):
-        try:
+        data: Buffer = b""
+        base = 0  # without data the first message counts as damaged
+        if positions[place] not in unreadable:
             data, base = window(block, index, positions, place, count)
-        except CorruptBlock:
-            data, base = b"", 0  # the first message counts as damaged, and then the next window is tried
+            if not data:
+                unreadable = store.unreadable_at(block, index, positions[place])
         stop = count if data else place + 1
         place, reason = framer.frame(
             data,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from jetlake.errors import JetLakeError
+from jetlake.errors import CorruptBlock, JetLakeError, StoreClosed, StoreFrozen, WrongKey
 
 
 class ApiError(JetLakeError):
@@ -26,6 +26,17 @@ class ApiError(JetLakeError):
     def as_dict(self) -> dict[str, int | str]:
         """The `error` object of a response."""
         return {"code": self.code, "err_code": self.err_code, "description": self.description}
+
+
+def reason(error: BaseException) -> str:
+    """What clients may know of an error: no paths."""
+    if isinstance(error, StoreFrozen):
+        return f"writes are refused after: {reason(error.cause)}"
+    if isinstance(error, StoreClosed):
+        return "store is closed"
+    if isinstance(error, OSError):
+        return error.strerror or "I/O error"
+    return error.problem if isinstance(error, CorruptBlock | WrongKey) else str(error)
 
 
 class Failure(NamedTuple):
@@ -64,6 +75,7 @@ SNAPSHOT_DELIVER_SUBJECT_INVALID = Failure(400, 10015, "deliver subject not vali
 MAXIMUM_STREAMS = Failure(400, 10027, "maximum number of streams reached")
 STREAM_CREATE = Failure(500, 10049, "{}")
 STREAM_DELETE = Failure(500, 10050, "{}")
+STREAM_GENERAL = Failure(500, 10051, "{}")  # what nobody foresaw
 STREAM_INVALID_CONFIG = Failure(500, 10052, "{}")
 STREAM_MIRROR_NOT_UPDATABLE = Failure(400, 10055, "stream mirror configuration can not be updated")
 STREAM_NAME_MISMATCH = Failure(400, 10056, "stream name in subject does not match request")
@@ -183,6 +195,7 @@ BATCH_PUBLISH_TOO_MANY_INFLIGHT = Failure(429, 10211, "batch publish too many in
 CONSUMER_CREATE = Failure(500, 10012, "{}")
 CONSUMER_NAME_EXIST = Failure(400, 10013, "consumer name already in use")
 CONSUMER_NOT_FOUND = Failure(404, 10014, "consumer not found")
+CONSUMER_OFFLINE_REASON = Failure(500, 10195, "consumer is offline: {}")
 CONSUMER_DURABLE_NAME_NOT_MATCH_SUBJECT = Failure(
     400, 10017, "consumer name in subject does not match durable name in request"
 )

@@ -4,15 +4,24 @@ interest    a message that no consumer wants is not stored; one that is stored s
 workqueue   every message is stored, and leaves when the one consumer that wants it is done
 
 A consumer is done with a message when it was acknowledged or terminated; without acks, when it was delivered. One that
-reached max_deliver is kept. After a crash a message may be there still although every consumer was done with it: what
-consumers remember is looked through once at the start (`check`).
+reached max_deliver is kept.
+
+The ack of a message and its removal are written to two files, the consumer's and the stream's, so after a crash a
+message may still be there although every consumer was done with it. In an interest stream the positions of the
+consumers say which these are: what all of them are past, none will ask for again (`check`). In a work queue positions
+do not say it: a message can lie behind its consumer and be unread, because the consumer was reset or had other filters
+when it came by. There a consumer's file lists what was acknowledged and whose removal was not durable yet (`Removals`),
+and only that is removed at the next start.
+
+While the file of a consumer cannot be read, nobody knows what it wants: an interest stream stores and keeps everything.
 
 Which consumers want a subject is remembered, so that an ack costs what its own subject's consumers cost, not all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from jetlake.errors import MessageNotFound
@@ -24,6 +33,38 @@ if TYPE_CHECKING:
     from jetlake.jetstream.stream import Stream
 
 _SUBJECTS_MAX = 4096  # whose consumers are remembered
+_SLICE_COUNT = 1000  # messages that are looked at before others have their turn
+
+
+class Removals:
+    """The messages that left a work queue by the acks of one consumer, until their removal is durable."""
+
+    def __init__(self) -> None:
+        self._runs: dict[int, Sequence[int]] = {}  # by a number, so that a run of any size is dropped at once
+        self._count = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._runs)
+
+    def begin(self, seqs: Sequence[int]) -> Callable[[], None]:
+        """Take note of some; to be called when their removal is durable."""
+        self._count += 1
+        number = self._count
+        self._runs[number] = seqs
+        return lambda: self._end(number)
+
+    def _end(self, number: int) -> None:
+        self._runs.pop(number, None)
+
+    def seqs(self) -> list[int]:
+        """All of them."""
+        return [seq for run in self._runs.values() for seq in run]
+
+    def take(self) -> list[int]:
+        """All of them, which are forgotten here."""
+        seqs = self.seqs()
+        self._runs.clear()
+        return seqs
 
 
 class Interest:
@@ -42,7 +83,7 @@ class Interest:
         """Whether every message is to be stored."""
         if self._wants_all is None:
             has_unfiltered = any(not consumer.config.filters for consumer in self._consumers)
-            self._wants_all = self._is_work_queue or has_unfiltered
+            self._wants_all = self._is_work_queue or has_unfiltered or self._is_unknown
         return self._wants_all
 
     def wants(self, subject: bytes) -> bool:
@@ -61,12 +102,19 @@ class Interest:
 
     # What consumers did
 
-    def acked(self, consumer: Consumer, seqs: Iterable[int]) -> None:
-        """A consumer is done with some messages."""
-        if self._is_work_queue:
-            self._remove(seqs)
-        else:
-            self._remove_unwanted(seqs)
+    def acked(self, consumer: Consumer, seqs: Sequence[int], *, are_late: bool = False) -> None:
+        """A consumer is done with some messages; late ones were not pending any more, or it was reset since."""
+        if not self._is_work_queue:
+            self._remove_in_slices(iter(seqs))
+            return
+        # What is pending is a consumer's own, unless its filters were others before and another one has them now.
+        if are_late or (consumer.may_hold_others and len(self._stream.consumers) > 1):
+            seqs = [seq for seq in seqs if not self._is_wanted(seq)]
+            consumer.may_hold_others = len(consumer.ledger.pending) > 0
+        if self._stream.problem is not None:  # nothing can be removed before the files are read anew
+            consumer.removals.begin(seqs)
+        elif self._remove(seqs):
+            self._stream.when_durable(consumer.removals.begin(seqs))
 
     def consumer_added(self, consumer: Consumer) -> None:
         """There is one more."""
@@ -75,7 +123,7 @@ class Interest:
     def consumer_removed(self, consumer: Consumer) -> None:
         """A consumer was deleted: what only it wanted can go. It is no longer among the stream's."""
         self._forget()
-        if self._is_work_queue:
+        if self._is_work_queue or self._is_unknown:
             return
         if not self._stream.consumers:
             self.removed_count += self._stream.store.catalog.table.total
@@ -91,7 +139,8 @@ class Interest:
 
     def begin(self) -> None:
         """Interest counts from now on in a stream that kept everything."""
-        if self._is_work_queue:
+        self._forget()
+        if self._is_work_queue or self._is_unknown:
             return
         if self._stream.consumers:
             self.check()
@@ -99,14 +148,14 @@ class Interest:
             self._stream.purge()
 
     def check(self) -> None:
-        """Remove what all consumers are done with, as far as any of them got."""
-        if not self._stream.consumers:
-            return
-        delivered_seq = max(consumer.ledger.delivered_stream_seq for consumer in self._consumers)
+        """Remove what a crash or a failed write left behind."""
+        self._forget()
         if self._is_work_queue:
-            self._check_work_queue()
+            for consumer in self._consumers:
+                self.acked(consumer, consumer.removals.take())
         else:
-            self._look_through(self._stream.store.catalog.first_seq, delivered_seq)
+            for consumer in self._consumers:
+                self._remove_unwanted(self._passed(consumer))
 
     # How
 
@@ -118,31 +167,48 @@ class Interest:
     def _is_work_queue(self) -> bool:
         return self._stream.config.retention is Retention.WORKQUEUE
 
+    @property
+    def _is_unknown(self) -> bool:
+        """Whether there are consumers that cannot be asked what they want."""
+        return bool(self._stream.offline_consumers)
+
     def _forget(self) -> None:
         self._takers.clear()
         self._wants_all = None
 
-    def _look_through(self, first_seq: int, last_seq: int | None = None) -> None:
-        """Remove messages from first to last that no consumer wants."""
-        catalog = self._stream.store.catalog
-        last_seq = catalog.last_seq if last_seq is None else last_seq
-        seqs = []
-        seq = catalog.next_live(max(first_seq, catalog.first_seq))
-        while seq is not None and seq <= last_seq:
-            seqs.append(seq)
-            seq = catalog.next_live(seq + 1)
-        self._remove_unwanted(seqs)
+    def _passed(self, consumer: Consumer) -> list[int]:
+        """The messages of its subjects that a consumer has behind it, or that it is waiting for."""
+        store, ledger = self._stream.store, consumer.ledger
+        last_seq = ledger.delivered_stream_seq if ledger.pending else ledger.floor_stream_seq
+        filter = store.queries.filter(consumer.config.filters or ">")
+        return list(store.queries.matching(filter, store.catalog.first_seq, last_seq + 1))
 
-    def _check_work_queue(self) -> None:
-        """Remove what its consumer delivered and is not waiting for: its acks were kept, the removals were not."""
-        store = self._stream.store
-        for consumer in self._consumers:
-            filter = store.queries.filter(consumer.config.filters or ">")
-            seqs = store.queries.matching(filter, store.catalog.first_seq, consumer.ledger.delivered_stream_seq + 1)
-            self._remove([seq for seq in seqs if not consumer.needs(seq, store.subject_of(seq))])
+    def _look_through(self, first_seq: int) -> None:
+        """Remove messages from a sequence on that no consumer wants."""
+        catalog = self._stream.store.catalog
+        self._remove_in_slices(self._live(max(first_seq, catalog.first_seq), catalog.last_seq))
+
+    def _live(self, first_seq: int, last_seq: int) -> Iterator[int]:
+        """The messages between two sequences, as they are when their turn comes."""
+        seq = self._stream.store.catalog.next_live(first_seq)
+        while seq is not None and seq <= last_seq:
+            yield seq
+            seq = self._stream.store.catalog.next_live(seq + 1)
+
+    def _remove_in_slices(self, seqs: Iterator[int]) -> None:
+        """Remove what no consumer wants of some messages: the first ones now, others after others had their turn."""
+        if self._stream.is_closed:
+            return
+        some = list(islice(seqs, _SLICE_COUNT))
+        self._remove_unwanted(some)
+        if len(some) == _SLICE_COUNT:
+            self._stream.host.call_soon(lambda: self._remove_in_slices(seqs))
 
     def _remove_unwanted(self, seqs: Iterable[int]) -> None:
-        self._remove([seq for seq in seqs if not self._is_wanted(seq)])
+        if self._stream.problem is not None or self._is_unknown:
+            return
+        if self._remove([seq for seq in seqs if not self._is_wanted(seq)]):
+            self._stream.when_durable(_nothing)
 
     def _is_wanted(self, seq: int) -> bool:
         try:
@@ -151,14 +217,11 @@ class Interest:
             return False
         return any(consumer.needs(seq, subject) for consumer in self._takers_of(subject))
 
-    def _remove(self, seqs: Iterable[int]) -> None:
-        stream = self._stream
-        if stream.problem is not None:
-            return  # nothing can be written; what is left over is found when the files are read anew
-        removed_count = stream.store.remove_many(seqs)
-        if removed_count:
-            self.removed_count += removed_count
-            stream.when_durable(_nothing)
+    def _remove(self, seqs: Iterable[int]) -> bool:
+        """Remove messages; whether there were any."""
+        removed_count = self._stream.store.remove_many(seqs)
+        self.removed_count += removed_count
+        return removed_count > 0
 
 
 def _takes(consumer: Consumer, subject: str) -> bool:

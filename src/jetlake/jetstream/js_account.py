@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 from jetlake.broker.account import Account
 from jetlake.broker.broker import API_LEVEL
+from jetlake.broker.subscription import Subscription
 from jetlake.config.options import AccountJetStream
-from jetlake.errors import JetLakeError
+from jetlake.errors import JetLakeError, StoreError
 from jetlake.jetstream import advisories, errors
 from jetlake.jetstream.api.stream_info import consumer_count
 from jetlake.jetstream.consumer_keeper import Keeper
@@ -29,12 +30,13 @@ from jetlake.jetstream.stream_meta import (
     MSGS_NAME,
     StreamMeta,
     account_directory,
+    is_vacant,
     stream_directory,
     tomb_directory,
     write_meta,
 )
 from jetlake.jetstream.stream_rules import check_config, check_update, refuse_later_work
-from jetlake.subjects import overlaps
+from jetlake.subjects import FilterSet
 
 if TYPE_CHECKING:
     from jetlake.jetstream.service import JetStream
@@ -47,8 +49,9 @@ _STEPS_MAX = 1024
 class JsAccount:
     """The JetStream side of an account."""
 
-    def __init__(self, service: JetStream, account: Account, limits: AccountJetStream) -> None:
-        self.service, self.account, self.limits = service, account, limits
+    def __init__(self, service: JetStream, account: Account, limits: AccountJetStream, api: Subscription) -> None:
+        """`api` is the subscription that brings the account's requests."""
+        self.service, self.account, self.limits, self.api = service, account, limits, api
         self.host: Host = service.host
         self.files, self.keys = service.files, service.keys
         self.directory = account_directory(service.directory, account.name)
@@ -72,7 +75,8 @@ class JsAccount:
         found = (self.streams[name] for name in sorted(self.streams))
         if not subject:
             return list(found)
-        return [stream for stream in found if any(overlaps(subject, own) for own in stream.config.subjects)]
+        wanted = FilterSet([subject])
+        return [stream for stream in found if any(map(wanted.overlaps, stream.config.subjects))]
 
     def when_gone(self, name: str, callback: Callable[[], None]) -> bool:
         """If a stream is being deleted, call back when that is over; False if none is."""
@@ -176,23 +180,35 @@ class JsAccount:
 
     def _make(self, config: StreamConfig) -> Stream:
         created_ns, directory = self.host.clock(), stream_directory(self.directory, config.name)
+        is_made = False  # whether what is in the directory is the new stream's
         try:
             if config.storage is Storage.FILE:
+                if not is_vacant(self.files, directory):
+                    raise StoreError(f"{directory} holds files that are no stream's")
+                is_made = True
                 self.files.make_dirs(directory)
                 write_meta(self.files, directory, StreamMeta(created_ns=created_ns, config=config))
             stream = self.open_stream(config, created_ns)
         except (OSError, JetLakeError) as error:
             self.host.log("error", f"stream not created name={config.name} account={self.account.name} {error=!s}")
-            self._forget(directory)
+            if is_made:
+                self._forget(directory)
             raise errors.STREAM_CREATE("error creating store for stream") from error
         advisories.stream_action(self.account, self.host, config.name, "create")
         return stream
 
-    def open_stream(self, config: StreamConfig, created_ns: int) -> Stream:
-        """Open a stream's store, and let it take messages."""
+    def open_stream(
+        self, config: StreamConfig, created_ns: int, recover: Callable[[Stream], None] = lambda stream: None
+    ) -> Stream:
+        """Open a stream's store, and let it take messages once `recover` is through."""
         is_file = config.storage is Storage.FILE
         directory = f"{stream_directory(self.directory, config.name)}/{MSGS_NAME}" if is_file else None
         stream = Stream(self, config, created_ns, directory)
+        try:
+            recover(stream)
+        except BaseException:
+            stream.abandon()
+            raise
         self.streams[config.name] = stream
         stream.open()
         return stream
@@ -216,10 +232,10 @@ class JsAccount:
         return errors.STREAM_NOT_FOUND() if reason is None else errors.STREAM_OFFLINE_REASON(reason)
 
     def _check_overlap(self, config: StreamConfig) -> None:
-        others = [stream.config for name, stream in self.streams.items() if name != config.name]
-        taken = [subject for other in others for subject in other.subjects]
-        if any(overlaps(mine, theirs) for mine in config.subjects for theirs in taken):
-            raise errors.STREAM_SUBJECT_OVERLAP()
+        mine = FilterSet(config.subjects)
+        for name, stream in self.streams.items():
+            if name != config.name and any(map(mine.overlaps, stream.config.subjects)):
+                raise errors.STREAM_SUBJECT_OVERLAP()
 
     def _check_limits(self, config: StreamConfig, added_bytes: int, own_bytes: int) -> None:
         """Would the stream's reservation, the added bytes on top of its own, fit with all others?"""

@@ -134,25 +134,29 @@ class List(Shape):
         self.go_type, self._item = f"[]{'*' if of_pointers else ''}{item.go_type}", item
 
     def read(self, node: Node, place: Place, strict: bool) -> tuple[Any, ...]:
-        if node.kind != "array" or not isinstance(node.value, list):
+        if node.kind != "array":
             raise place.mismatch(node.kind, self.go_type)
+        if self._item is STRING and (strings := node.strings()) is not None:  # there may be thousands
+            return tuple(strings)
         found = []
-        for index, item in enumerate(node.value):
+        for index, item in enumerate(node.items()):
             is_absent = item.kind == "null" and not self._item.takes_null
             found.append(self._item.zero if is_absent else self._item.read(item, place.index(index), strict))
         return tuple(found)
 
 
-class _StringMap(Shape):
-    """An object with any keys and strings as values."""
+class Map(Shape):
+    """An object with any keys and values of one shape."""
 
-    go_type = "map[string]string"
+    def __init__(self, item: Shape) -> None:
+        self.go_type, self._item = f"map[string]{item.go_type}", item
 
-    def read(self, node: Node, place: Place, strict: bool) -> dict[str, str]:
-        if node.kind != "object" or not isinstance(node.value, list):
+    def read(self, node: Node, place: Place, strict: bool) -> dict[str, Any]:
+        if node.kind != "object":
             raise place.mismatch(node.kind, self.go_type)
         return {
-            key: "" if item.kind == "null" else STRING.read(item, place.field(key), strict) for key, item in node.value
+            key: self._item.zero if item.kind == "null" else self._item.read(item, place.field(key), strict)
+            for key, item in node.pairs()
         }
 
 
@@ -170,10 +174,10 @@ class Struct(Shape):
         self._fields_any_case = {name.lower(): pair for name, pair in self._fields.items()}
 
     def read(self, node: Node, place: Place, strict: bool) -> Any:
-        if node.kind != "object" or not isinstance(node.value, list):
+        if node.kind != "object":
             raise place.mismatch(node.kind, self.go_type)
         found: dict[str, Any] = {}
-        for key, item in node.value:
+        for key, item in node.pairs():
             name, shape = self._fields.get(key) or self._fields_any_case.get(key.lower()) or (key, None)
             if shape is None:
                 if strict:
@@ -192,7 +196,7 @@ UINT64 = Integer("uint64", 64, signed=False)
 DURATION = Integer("time.Duration", 64)
 TIME = _Time()
 STRINGS = List(STRING)
-STRING_MAP = _StringMap()
+STRING_MAP = Map(STRING)
 
 
 def read_request(payload: bytes, shape: Struct, *, strict: bool = True) -> dict[str, Any]:
@@ -221,4 +225,4 @@ def is_empty_request(payload: bytes) -> bool:
         nodes = parse_values(payload)
     except BadJson:
         return False
-    return len(nodes) == 1 and nodes[0].kind == "object" and not nodes[0].value
+    return len(nodes) == 1 and nodes[0].kind == "object" and next(nodes[0].pairs(), None) is None

@@ -2,28 +2,43 @@
 
 A request may be several values one after the other: Go's decoder reads them all into the same place. Bytes that are not
 UTF-8, and halves of surrogate pairs, become U+FFFD, as they do in Go.
+
+A request may be a megabyte of which three fields matter. So a kernel finds out where everything is (`json_scan`), and a
+Node is made of those values only that somebody looks at. No more than ITEMS_MAX of them in one array or object can be.
 """
 
 from __future__ import annotations
 
 import re
-from json.decoder import JSONDecodeError, scanstring  # type: ignore[attr-defined]
-from typing import NamedTuple
+from array import array
+from collections.abc import Iterator
+from json.decoder import scanstring  # type: ignore[attr-defined]
 
-_DEPTH_MAX = 200
-_SPACE = re.compile(r"[ \t\r\n]*")
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
-_NUMBER_START = re.compile(r"-?(?:(?:0|[1-9][0-9]*)(?:\.(?:[0-9]+(?:[eE][+-]?)?)?|[eE][+-]?)?)?")
-_WHOLE_ESCAPE = re.compile(r"\\u[0-9a-fA-F]{4}")
+from jetlake.jetstream import _json_scan_py as codes
+from jetlake.jetstream.json_scan import scan
+
+_DEPTH_MAX = 10_000  # as in Go
+ITEMS_MAX = 20_000  # of one array or object that is looked at; Go has no bound
+_VALUES_MAX = 100  # one after the other
+_SPACE = b" \t\r\n"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _AT_OFFSET = re.compile(r" at offset \d+$")
 _EOF = "unexpected EOF"
-_LITERALS = {"t": ("true", True), "f": ("false", False), "n": ("null", None)}
+_KINDS = ("object", "array", "string", "string", "number", "bool", "bool", "null")
+_CONTEXTS = {
+    codes.IN_STRING: "in string",
+    codes.IN_NUMBER: "in numeric literal",
+    codes.NO_VALUE: "looking for beginning of value",
+    codes.NO_KEY: "looking for beginning of object key string",
+    codes.AFTER_KEY: "after object key",
+    codes.AFTER_PAIR: "after object key:value pair",
+    codes.AFTER_ELEMENT: "after array element",
+}
 
 Pairs = list[tuple[str, "Node"]]
 
 
-class Node(NamedTuple):
+class Node:
     """A value: its kind in Go's words, what it holds, and its text.
 
     kind        value
@@ -35,165 +50,137 @@ class Node(NamedTuple):
     null        None
     """
 
-    kind: str
-    value: object
-    text: str
+    __slots__ = ("_at", "_data", "_words")
+
+    def __init__(self, data: bytes, words: array[int], at: int = 0) -> None:
+        self._data, self._words = data, words
+        self._at = at * codes.WORDS
+
+    @property
+    def kind(self) -> str:
+        return _KINDS[self._words[self._at]]
+
+    @property
+    def value(self) -> object:
+        kind = self._words[self._at]
+        if kind == codes.OBJECT:
+            return list(self.pairs())
+        if kind == codes.ARRAY:
+            return list(self.items())
+        if kind in (codes.STRING, codes.TEXT):
+            return _string(self._data, self._words, self._at)
+        return self.text if kind == codes.NUMBER else {codes.TRUE: True, codes.FALSE: False}.get(kind)
+
+    @property
+    def text(self) -> str:
+        return _readable(_decode(self._data, self._words[self._at + 1], self._words[self._at + 2]))
+
+    def items(self) -> Iterator[Node]:
+        """What is right inside an array; of an object, keys and values in turn. Raises BadJson if that is too much."""
+        words, count = self._words, 0
+        at, stop = self._at // codes.WORDS + 1, words[self._at + 3]
+        while at < stop:
+            yield Node(self._data, words, at)
+            at, count = words[at * codes.WORDS + 3], count + 1
+            if count > ITEMS_MAX:
+                raise BadJson(_TOO_MANY)
+
+    def pairs(self) -> Iterator[tuple[str, Node]]:
+        """The keys and values of an object. Raises BadJson if they are too many."""
+        items = self.items()
+        for key in items:
+            yield _string(self._data, self._words, key._at), next(items)
+
+    def strings(self) -> list[str] | None:
+        """What an array of nothing but strings holds; None when this is something else. Raises BadJson as `items`."""
+        data, words, first = self._data, self._words, self._at + codes.WORDS
+        stop = words[self._at + 3] * codes.WORDS
+        if words[self._at] != codes.ARRAY or not _STRINGS.issuperset(words[first : stop : codes.WORDS]):
+            return None
+        if stop - first > ITEMS_MAX * codes.WORDS:
+            raise BadJson(_TOO_MANY)
+        return [_string(data, words, at) for at in range(first, stop, codes.WORDS)]
 
 
 class BadJson(ValueError):
     """A text that is not JSON, in Go's words."""
 
 
+_TOO_MANY = f"more than {ITEMS_MAX} values in one array or object"
+_STRINGS = {codes.STRING, codes.TEXT}
+
+
 def parse_values(data: bytes) -> list[Node]:
     """All values of a request; none when it is blank. Raises BadJson."""
-    scanner = _Scanner(data.decode("utf-8", "surrogateescape"))
-    nodes = []
-    while not scanner.is_at_end():
-        nodes.append(scanner.value(0))
+    nodes: list[Node] = []
+    end, stop = 0, len(data.rstrip(_SPACE))
+    while end < stop:
+        node, end = _parse(data, end)
+        nodes.append(node)
+        if len(nodes) > _VALUES_MAX:
+            raise BadJson(f"more than {_VALUES_MAX} values one after the other")
     return nodes
 
 
 def parse_value(data: bytes) -> Node:
     """The one value of a text, as Go's Unmarshal reads it: its errors name no offset. Raises BadJson."""
-    scanner = _Scanner(data.decode("utf-8", "surrogateescape"))
     try:
-        node = scanner.value(0)
-        if not scanner.is_at_end():
-            raise scanner.unexpected("after top-level value")
+        node, end = _parse(data, 0)
+        rest = data[end:].lstrip(_SPACE)
+        if rest:
+            raise _unexpected(data, len(data) - len(rest), "after top-level value")
     except BadJson as error:
         text = str(error)
         raise BadJson("unexpected end of JSON input" if text == _EOF else _AT_OFFSET.sub("", text)) from None
     return node
 
 
-class _Scanner:
-    """A position in a text."""
+def _parse(data: bytes, start: int) -> tuple[Node, int]:
+    """The value that begins at or after an offset, and the offset behind it."""
+    words, status, offset = scan(data, start, _DEPTH_MAX)
+    if status != codes.OK:
+        raise _problem(data, status, offset)
+    return Node(data, words), offset
 
-    def __init__(self, text: str) -> None:
-        self.text, self.at = text, 0
 
-    def is_at_end(self) -> bool:
-        self.skip_space()
-        return self.at == len(self.text)
+def _problem(data: bytes, status: int, offset: int) -> BadJson:
+    """What is wrong at an offset."""
+    if status == codes.EOF:
+        return BadJson(_EOF)
+    if status == codes.DEPTH:
+        return BadJson(f"exceeded max depth at offset {offset + 1}")
+    if status == codes.ESCAPE:
+        return _bad_escape(data, offset)
+    if status >= codes.IN_LITERAL:
+        number, place = divmod(status - codes.IN_LITERAL, 8)
+        word = codes.LITERALS[number].decode()
+        return _unexpected(data, offset, f"in literal {word} (expecting '{word[place]}')")
+    return _unexpected(data, offset, _CONTEXTS[status])
 
-    def skip_space(self) -> None:
-        match = _SPACE.match(self.text, self.at)
-        assert match is not None
-        self.at = match.end()
 
-    def value(self, depth: int) -> Node:
-        if depth > _DEPTH_MAX:
-            raise BadJson("exceeded max depth")
-        self.skip_space()
-        start, char = self.at, self.peek()
-        if char == "{":
-            return self.node("object", self.pairs(depth), start)
-        if char == "[":
-            return self.node("array", self.items(depth), start)
-        if char == '"':
-            return self.node("string", self.string(), start)
-        if char in _LITERALS:
-            return self.literal(*_LITERALS[char])
-        if char == "-" or "0" <= char <= "9":
-            number = self.number()
-            return self.node("number", number, start)
-        raise self.unexpected("looking for beginning of value")
+def _unexpected(data: bytes, offset: int, context: str) -> BadJson:
+    char = _decode(data, offset, offset + 4)[0]
+    return BadJson(f"invalid character {_quoted(char)} {context} at offset {offset + 1}")
 
-    def node(self, kind: str, value: object, start: int) -> Node:
-        return Node(kind, value, _readable(self.text[start : self.at]))
 
-    def pairs(self, depth: int) -> Pairs:
-        found: Pairs = []
-        if self.is_empty("}"):
-            return found
-        while True:
-            self.skip_space()
-            if self.peek() != '"':
-                raise self.unexpected("looking for beginning of object key string")
-            key = self.string()
-            self.skip_space()
-            if self.peek() != ":":
-                raise self.unexpected("after object key")
-            self.at += 1
-            found.append((key, self.value(depth + 1)))
-            if not self.goes_on("}", "after object key:value pair"):
-                return found
+def _bad_escape(data: bytes, start: int) -> BadJson:
+    size = 6 if data[start + 1 : start + 2] == b"u" else 2
+    escape = _decode(data, start, start + 4 * size)[:size]
+    if len(escape) < size:
+        return BadJson(_EOF)
+    end = start + len(escape.encode("utf-8", "surrogateescape"))
+    return BadJson(f"invalid escape sequence `{_readable(escape)}` in string at offset {end}")
 
-    def items(self, depth: int) -> list[Node]:
-        found: list[Node] = []
-        if self.is_empty("]"):
-            return found
-        while True:
-            found.append(self.value(depth + 1))
-            if not self.goes_on("]", "after array element"):
-                return found
 
-    def is_empty(self, close: str) -> bool:
-        """Step into an object or array; True (and out again) when it is empty."""
-        self.at += 1
-        self.skip_space()
-        if self.peek() != close:
-            return False
-        self.at += 1
-        return True
+def _string(data: bytes, words: array[int], at: int) -> str:
+    if words[at] == codes.STRING:
+        return data[words[at + 1] + 1 : words[at + 2] - 1].decode("ascii")
+    found: str = scanstring(_decode(data, words[at + 1], words[at + 2]), 1, True)[0]
+    return _readable(found)
 
-    def goes_on(self, close: str, context: str) -> bool:
-        self.skip_space()
-        char = self.peek()
-        if char not in (",", close):
-            raise self.unexpected(context)
-        self.at += 1
-        return char == ","
 
-    def string(self) -> str:
-        found: str
-        try:
-            found, self.at = scanstring(self.text, self.at + 1, True)
-        except JSONDecodeError as error:
-            raise self.bad_string(error) from None
-        return _readable(found)
-
-    def bad_string(self, error: JSONDecodeError) -> BadJson:
-        self.at = error.pos
-        if error.msg.startswith("Unterminated"):
-            return BadJson(_EOF)
-        if error.msg.startswith("Invalid control"):
-            return self.unexpected("in string")
-        start = self.text.rindex("\\", 0, self.at + 1)
-        size = 6 if self.text[start + 1 : start + 2] == "u" else 2
-        escape = self.text[start : start + size]
-        if len(escape) < size or _WHOLE_ESCAPE.fullmatch(escape):  # nothing wrong with it: the rest is missing
-            return BadJson(_EOF)
-        return BadJson(f"invalid escape sequence `{_readable(escape)}` in string at offset {start + size}")
-
-    def literal(self, word: str, value: object) -> Node:
-        start = self.at
-        for char in word:
-            if self.peek() != char:
-                raise self.unexpected(f"in literal {word} (expecting '{char}')")
-            self.at += 1
-        return self.node("null" if value is None else "bool", value, start)
-
-    def number(self) -> str:
-        start, match = self.at, _NUMBER.match(self.text, self.at)
-        begun = _NUMBER_START.match(self.text, start)
-        assert begun is not None
-        if match is None or begun.end() > match.end():
-            self.at = begun.end()
-            raise self.unexpected("in numeric literal")
-        self.at = match.end()
-        return match[0]
-
-    def peek(self) -> str:
-        if self.at >= len(self.text):
-            raise BadJson(_EOF)
-        return self.text[self.at]
-
-    def unexpected(self, context: str) -> BadJson:
-        if self.at >= len(self.text):
-            return BadJson(_EOF)
-        offset = len(self.text[: self.at].encode("utf-8", "surrogateescape")) + 1
-        return BadJson(f"invalid character {_quoted(self.text[self.at])} {context} at offset {offset}")
+def _decode(data: bytes, start: int, end: int) -> str:
+    return data[start:end].decode("utf-8", "surrogateescape")
 
 
 def _readable(text: str) -> str:

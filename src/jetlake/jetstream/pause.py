@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from jetlake.jetstream.pull_queue import NEVER_NS
 
+DURATION_MAX_NS = 2**63 - 1
+
 
 class Pause:
     """Until when nothing is delivered. It ends by itself."""
@@ -21,8 +23,8 @@ class Pause:
         return self.until_ns is not None and now_ns < self.until_ns
 
     def left_ns(self, now_ns: int) -> int:
-        """How long it goes on."""
-        return max(self.until_ns - now_ns, 0) if self.until_ns is not None else 0
+        """How long it goes on, as far as Go counts."""
+        return min(max(self.until_ns - now_ns, 0), DURATION_MAX_NS) if self.until_ns is not None else 0
 
     @property
     def deadline_ns(self) -> int:

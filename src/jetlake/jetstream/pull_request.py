@@ -68,7 +68,7 @@ def read_next(payload: bytes) -> tuple[NextRequest, bool]:
 def _read_json(text: bytes) -> NextRequest:
     try:
         return _decode(text)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         pass  # what Go reads otherwise, and what it says when it cannot, is the slower reader's business
     try:
         fields: dict[str, Any] = _SHAPE.read(parse_value(text), Place(_SHAPE.go_name), False)

@@ -18,20 +18,30 @@ from jetlake.broker.subscription import Msg
 from jetlake.clock import SECOND_NS
 from jetlake.config.options import AccountJetStream, ServerOptions
 from jetlake.errors import JetLakeError, StoreError
+from jetlake.jetstream import errors
 from jetlake.jetstream.api.dispatch import Api
 from jetlake.jetstream.consumer_registry import close_consumers, recover_consumers
 from jetlake.jetstream.host import Host
 from jetlake.jetstream.js_account import JsAccount
 from jetlake.jetstream.stream import Stream
 from jetlake.jetstream.stream_config import Storage, key_sources, required_level
-from jetlake.jetstream.stream_meta import LOCK_NAME, META_NAME, MSGS_NAME, is_tomb, name_of, read_meta, stream_directory
+from jetlake.jetstream.stream_meta import (
+    LOCK_NAME,
+    META_NAME,
+    MSGS_NAME,
+    is_tomb,
+    is_vacant,
+    name_of,
+    read_meta,
+    stream_directory,
+    unfinished_files,
+)
 from jetlake.store import FileStore
 from jetlake.store.files import OS_FILES, Files, Lock
 
 _PROGRESS_NS = 2 * SECOND_NS
 _DAMAGE_LINES_MAX = 10
-_API = b"$JS.API.>"
-_OWN_API = b"$JETLAKE.API.>"
+_UNKNOWN_NAMES_MAX = 10
 
 
 class JetStream:
@@ -69,13 +79,13 @@ class JetStream:
         if limits is not None and account.name in self.accounts:
             self.accounts[account.name].limits = limits
         elif limits is not None:
-            api.js_account = account.jetstream = self.accounts[account.name] = JsAccount(self, account, limits)
+            api.js_account = account.jetstream = self.accounts[account.name] = JsAccount(
+                self, account, limits, api.subscription
+            )
             _Recovery(api.js_account).run()
 
     def _subscribe(self, account: Account) -> Api:
         api = self._apis[account.name] = Api(account, None, self.host)
-        account.subscribe(_API, api.handle)
-        account.subscribe(_OWN_API, api.handle_own)
         domain = self.host.options.jetstream.domain.encode()
         if domain:
             prefix = b"$JS.%s.API." % domain
@@ -110,8 +120,11 @@ class JetStream:
 
     def _close(self, account: JsAccount) -> None:
         for stream in account.streams.values():
-            close_consumers(stream)
-            stream.close()
+            try:
+                close_consumers(stream)
+                stream.close()
+            except Exception as error:  # the other streams have messages to commit too
+                self.host.failed(f"close stream={stream.name}", error)
             self.host.commit_soon(stream)
 
     def _stop(self, account: JsAccount) -> None:
@@ -120,6 +133,8 @@ class JetStream:
                 stream.stop()
             except (OSError, StoreError) as error:
                 self.host.log("error", f"stream not stopped cleanly name={stream.config.name} {error=!s}")
+            except Exception as error:
+                self.host.failed(f"stop stream={stream.name}", error)
 
     # What all accounts share
 
@@ -148,30 +163,51 @@ class _Recovery:
             return
         names = self._files.list(self._directory)
         told_ns = self._host.clock()
-        for done, file_name in enumerate(names):
+        own = [name for name in names if self._is_own(name)]
+        self._report_unknown([name for name in names if name not in set(own)])
+        for done, file_name in enumerate(own):
             self._recover(file_name)
             if self._host.clock() - told_ns > _PROGRESS_NS:
                 told_ns = self._host.clock()
-                self._log("info", f"recovering streams done={done + 1} of={len(names)}")
-        if names:
+                self._log("info", f"recovering streams done={done + 1} of={len(own)}")
+        if own:
             self._log("info", f"streams recovered count={len(self._account.streams)}")
 
     def _recover(self, file_name: str) -> None:
         directory = f"{self._directory}/{file_name}"
         try:
-            if is_tomb(file_name) or self._is_unfinished(directory):
+            if is_tomb(file_name):
                 self._files.remove_tree(directory)
             else:
                 self._open(directory)
         except (OSError, JetLakeError) as error:
             name = name_of(file_name)
-            self._account.offline[name] = _reason(error)
+            self._account.offline[name] = errors.reason(error)
             self._log("error", f"stream offline name={name} error={error}")
 
-    def _is_unfinished(self, directory: str) -> bool:
-        """A creation that was cut short: meta.json comes before the first message."""
-        has_meta = self._files.exists(f"{directory}/{META_NAME}")
-        return not has_meta and not self._files.exists(f"{directory}/{MSGS_NAME}")
+    def _is_own(self, file_name: str) -> bool:
+        """Whether a directory is, or was, a stream's: meta.json comes before the first message."""
+        directory = f"{self._directory}/{file_name}"
+        try:
+            signs = [self._files.exists(f"{directory}/{name}") for name in (META_NAME, MSGS_NAME)]
+        except OSError:  # the attempt to open it will tell
+            return True
+        return is_tomb(file_name) or any(signs)
+
+    def _report_unknown(self, file_names: list[str]) -> None:
+        """Leave alone what is no stream, whatever it is."""
+        unknown = [name for name in file_names if not self._is_cut_short(name)]
+        if unknown:
+            shown = ", ".join(unknown[:_UNKNOWN_NAMES_MAX])
+            place = f"path={self._directory} count={len(unknown)} names={shown}"
+            self._log("warning", f"left alone, not made by JetLake {place}")
+
+    def _is_cut_short(self, file_name: str) -> bool:
+        """Whether a directory is what an interrupted creation left, which another creation of the stream uses."""
+        try:
+            return is_vacant(self._files, f"{self._directory}/{file_name}")
+        except OSError:  # no directory, or none that can be read
+            return False
 
     def _open(self, directory: str) -> None:
         meta = read_meta(self._files, directory)
@@ -181,9 +217,10 @@ class _Recovery:
         level = int(meta.config.metadata.get("_nats.req.level") or required_level(meta.config))
         if level > API_LEVEL:
             raise StoreError(f"unsupported - required API level: {level}, current API level: {API_LEVEL}")
+        for path in unfinished_files(self._files, directory):
+            self._files.remove(path)
         start_ns = self._host.clock()
-        stream = self._account.open_stream(meta.config, meta.created_ns)
-        recover_consumers(stream)
+        stream = self._account.open_stream(meta.config, meta.created_ns, recover_consumers)
         self._report(stream, (self._host.clock() - start_ns) / SECOND_NS)
 
     def _report(self, stream: Stream, seconds: float) -> None:
@@ -199,15 +236,6 @@ class _Recovery:
 
     def _log(self, level: str, line: str) -> None:
         self._host.log(level, f"{line} account={self._account.account.name}")
-
-
-def _reason(error: Exception) -> str:
-    """What clients may know of a stream that is offline: no paths."""
-    return error.strerror or "I/O error" if isinstance(error, OSError) else _without_path(error)
-
-
-def _without_path(error: Exception) -> str:
-    return str(getattr(error, "problem", error))
 
 
 def _without_domain(msg: Msg, prefix: bytes) -> Msg:

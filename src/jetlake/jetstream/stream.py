@@ -20,8 +20,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
-
 from jetlake.broker.frames import ack_frames
 from jetlake.broker.subscription import Buffer, Msg, read_msg
 from jetlake.broker.transform import SubjectTransform
@@ -29,6 +27,7 @@ from jetlake.clock import SECOND_NS
 from jetlake.errors import BadRequest, BadSubject, MessageNotFound, StoreClosed, StoreError, StoreFrozen
 from jetlake.jetstream import errors, publish
 from jetlake.jetstream.answers import Ack, Acks, Answer, Failed, Waiting, refused_acks
+from jetlake.jetstream.api.direct_run import DirectRun
 from jetlake.jetstream.errors import ApiError
 from jetlake.jetstream.host import Timer
 from jetlake.jetstream.interest import Interest
@@ -37,16 +36,21 @@ from jetlake.jetstream.republish import Republisher
 from jetlake.jetstream.stream_config import Retention, Storage, StreamConfig, file_options, limits
 from jetlake.ops import OP_WORDS
 from jetlake.store import FileStore, MemStore
+from jetlake.store.check import show_ranges
 from jetlake.store.compaction import Compaction
 from jetlake.store.files import is_no_space
+from jetlake.store.sequence_set import SequenceSet
 from jetlake.subjects import decode_subject, encode_subject
 from jetlake.wire.headers import header_value
+from jetlake.wire.json_text import encode_json
 
 if TYPE_CHECKING:
     from jetlake.broker.client import Client
+    from jetlake.jetstream.consumer_keeper import Unreadable
     from jetlake.jetstream.js_account import JsAccount
 
 UNCOMMITTED_SIZE_MAX = 32 * 1024 * 1024  # received and not committed; publishers are held beyond
+EXPIRED_COUNT_MAX = 500  # messages that leave by themselves before others have their turn
 EXPIRY_STEP_NS = 50_000_000  # messages that are due together leave together
 REOPEN_S = 2
 
@@ -70,11 +74,14 @@ class Stream:
         self.js, self.host, self.account = js, js.host, js.account
         self.config, self.created_ns, self.directory = config, created_ns, directory
         self.store: Store = self._open_store()
+        self.store.on_lost = self._lost
         self.consumers: dict[str, Any] = {}
+        self.offline_consumers: dict[str, Unreadable] = {}  # whose files cannot be read, by the base of their names
         self.waiting: dict[int, Any] = {}  # consumers, by identity, that can deliver the next message at once
         self.interest: Interest | None = None  # unless limits alone say what stays
         self.msg_ids = MsgIds(config.duplicate_window, is_loaded=False)
         self._room = js.room(config.storage)
+        self._direct_run = DirectRun(self, js.api)
         self.skipped_ns = 0  # when a message came that nobody was interested in; counted as the stream's last
         self.problem: BaseException | None = None  # why nothing can be stored at the moment
         self._answers: list[Answer] = []
@@ -156,15 +163,15 @@ class Stream:
 
     def _load_msg_ids(self, now_ns: int) -> None:
         """Remember the ids of the messages that are still within the window."""
-        self.msg_ids.is_loaded = True
         catalog = self.store.catalog
         start = self.store.seq_from_time(now_ns - self.config.duplicate_window)
         for block in catalog.blocks if self.config.duplicate_window else ():
             if block.last_seq >= start:
-                index, body = catalog.index(block), block.read(0, block.body_size)
+                index, body = catalog.index(block), self.store.body_of(block)
                 for first, last in block.live_runs(start, block.last_seq):
                     positions = index.position_from(first), index.position_from(last + 1)
                     self.msg_ids.load(body, index.offsets, *positions, block.seed)
+        self.msg_ids.is_loaded = True
 
     def _use(self, config: StreamConfig) -> None:
         """Derive from the configuration what publishing asks of it."""
@@ -179,8 +186,8 @@ class Stream:
         has_rules = self._transform is not None or self._republisher is not None or config.sealed
         self._is_plain = not has_rules
         domain = self.host.options.jetstream.domain
-        in_domain = b'"domain":%s,' % msgspec.json.encode(domain) if domain else b""
-        self._ack_head = b'{"stream":%s,%s"seq":' % (msgspec.json.encode(config.name), in_domain)
+        in_domain = b'"domain":%s,' % encode_json(domain) if domain else b""
+        self._ack_head = b'{"stream":%s,%s"seq":' % (encode_json(config.name), in_domain)
 
     # Publishing
 
@@ -248,16 +255,27 @@ class Stream:
             seq += end - first
             first = end
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it is stopped or deleted."""
+        return self._is_closed
+
     def ingest_msg(self, msg: Msg) -> None:
         """Store one message by all the rules, and acknowledge it when it is safe."""
         try:
             tail = self._store(msg)
         except ApiError as error:
-            fields = {"error": error.as_dict(), "stream": self.config.name, "seq": 0}
-            self._acknowledge(msg.reply, msgspec.json.encode(fields))
+            self._refuse(msg.reply, error)
+        except Exception as error:
+            self.host.failed(f"publish stream={self.name} subject={decode_subject(msg.subject)}", error)
+            self._refuse(msg.reply, errors.STREAM_GENERAL("internal error"))
         else:
             self._acknowledge(msg.reply, self._ack_head + tail)
         self._changed()
+
+    def _refuse(self, reply: bytes, error: ApiError) -> None:
+        fields = {"error": error.as_dict(), "stream": self.config.name, "seq": 0}
+        self._acknowledge(reply, encode_json(fields))
 
     def _store(self, msg: Msg) -> bytes:
         """Store a message; what its ack says after `"seq":`. Raises ApiError."""
@@ -296,7 +314,7 @@ class Stream:
                 is_rollup=bool(ready.rollup),
             )
         except (BadRequest, StoreError) as error:
-            raise errors.STREAM_STORE_FAILED(str(error)) from None
+            raise errors.STREAM_STORE_FAILED(errors.reason(error)) from None
 
     def _roll_up(self, subject: bytes, seq: int, rollup: str) -> None:
         """The message stands for all before it, of its subject or of the stream."""
@@ -376,7 +394,7 @@ class Stream:
         self.host.log("error", f"stream cannot write name={self.name} account={self.account.name} error={error}")
         answers = (self._committing or []) + self._answers
         self._committing, self._answers, self._committing_size = None, [], self._uncommitted_size
-        refusal = msgspec.json.encode({"error": self._refusal().as_dict(), "stream": self.name, "seq": 0})
+        refusal = encode_json({"error": self._refusal().as_dict(), "stream": self.name, "seq": 0})
         for answer in answers:
             if isinstance(answer, Acks):
                 self._send([Acks(answer.client, refused_acks(answer.frames, refusal))])
@@ -391,7 +409,7 @@ class Stream:
         """Why nothing is stored."""
         if is_no_space(self.problem.cause if isinstance(self.problem, StoreFrozen) else self.problem):
             return errors.INSUFFICIENT_RESOURCES()
-        return errors.STREAM_STORE_FAILED(str(self.problem or "stream is stopped"))
+        return errors.STREAM_STORE_FAILED(errors.reason(self.problem) if self.problem else "stream is stopped")
 
     def _after_commit(self) -> None:
         self._uncommitted_size -= self._committing_size
@@ -403,7 +421,7 @@ class Stream:
         if self._idle:
             idle, self._idle = self._idle, []
             for callback in idle:
-                callback()
+                self._call(callback)
         self._signal()
         if self._sync is None:
             self._schedule_sync()
@@ -427,7 +445,16 @@ class Stream:
             elif isinstance(answer, Ack):
                 self.account.send(answer.reply, answer.body)
             else:
-                answer.done()
+                self._call(answer.done, answer.failed)
+
+    def _call(self, callback: Callable[[], None], failed: Failed | None = None) -> None:
+        """Call somebody who waited. Others wait too: what one of them raises is told to that one only."""
+        try:
+            callback()
+        except Exception as error:
+            self.host.failed(f"answer stream={self.name}", error)
+            if failed is not None:
+                failed(errors.STREAM_GENERAL("internal error"))
 
     def _reopen(self) -> None:
         """Read the files anew after a failure."""
@@ -437,6 +464,7 @@ class Stream:
         try:
             self.store.release()
             self.store = self._open_store()
+            self.store.on_lost = self._lost
             self.store.check_writable()
         except (OSError, StoreError) as error:
             self.problem = error
@@ -469,14 +497,21 @@ class Stream:
 
         def delete() -> None:
             try:
-                removed = self.store.erase(seq) if erase else self.store.remove(seq)
+                removed = self.store.erase_soon(seq) if erase else self.store.remove(seq)
             except (OSError, StoreError) as error:
-                failed(errors.STREAM_MSG_DELETE_FAILED(str(error)))
+                failed(errors.STREAM_MSG_DELETE_FAILED(errors.reason(error)))
                 return
             if removed:
                 for consumer in list(self.consumers.values()):
                     consumer.removed(seq)
-            self.when_durable(lambda: done(removed), fail)
+
+            def finish() -> None:
+                if self.store.is_erasing and not self._is_closed:
+                    self.when_durable(finish, fail)
+                else:
+                    done(removed)
+
+            self.when_durable(finish, fail)
 
         if erase:
             self.when_idle(delete)
@@ -519,7 +554,15 @@ class Stream:
             self.interest.begin()
         self.account.remove_capture(self)
         self.account.add_capture(self)
+        self._direct_run.open()
         self._changed()
+
+    def _lost(self, seqs: SequenceSet, where: str) -> None:
+        """Messages turned out to be unreadable, and count as removed from now on."""
+        facts = f"name={self.name} account={self.account.name} seqs={show_ranges(seqs)} where={where}"
+        self.host.log("warning", f"messages lost {facts}")
+        if not self._is_closed:
+            self.host.commit_soon(self)
 
     # Time
 
@@ -549,10 +592,14 @@ class Stream:
     def _expire(self) -> None:
         self._expiry = None
         if self.problem is None and not self._is_closed:
-            if self.store.expire():
+            expired = self.store.expire(count_max=EXPIRED_COUNT_MAX)
+            if expired:
                 for consumer in list(self.consumers.values()):
                     consumer.purged()
                 self._changed()
+            if expired >= EXPIRED_COUNT_MAX and self._expiry is None:  # there is more, after others had their turn
+                self._expiry_ns = 0
+                self._expiry = self.host.call_at(0, self._expire)
             self._schedule_expiry()
 
     # Leaving
@@ -561,11 +608,13 @@ class Stream:
         """Take messages from now on."""
         self._is_open = True
         self.account.add_capture(self)
+        self._direct_run.open()
 
     def close(self) -> None:
         """Take no more messages. What was taken has to be committed before `stop`."""
         self._is_open = False
         self.account.remove_capture(self)
+        self._direct_run.close()
 
     def _end(self) -> None:
         self.close()
@@ -573,6 +622,14 @@ class Stream:
         for timer in (self._expiry, self._sync):
             if timer is not None:
                 timer.cancel()
+
+    def abandon(self) -> None:
+        """Let the files go as they are, before anything was taken: the stream cannot be served."""
+        for consumer in self.consumers.values():
+            consumer.close(409, "Server Shutdown")
+        self._end()
+        if isinstance(self.store, FileStore):
+            self.store.release()
 
     def stop(self) -> None:
         """Write everything, and let the files go. No commit may be running."""

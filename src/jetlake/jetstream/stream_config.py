@@ -233,6 +233,7 @@ _FIELDS: dict[str, shape.Shape] = {
 assert list(_FIELDS) == list(StreamConfig.__struct_fields__)
 
 _REQUEST = shape.Struct("StreamConfigRequest", {**_FIELDS, "pedantic": shape.BOOL})
+CONFIG = shape.Struct("StreamConfig", _FIELDS, lambda fields: StreamConfig(**{"name": "", **fields}))
 
 
 def parse_request(payload: bytes, *, strict: bool = True) -> tuple[StreamConfig, bool]:

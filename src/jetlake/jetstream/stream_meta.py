@@ -8,7 +8,7 @@
     <store_dir>/jetstream/<account>/streams/~<16 hex>/      a stream that was deleted; its files are on their way out
 
 Names of accounts and streams become file names through `consumer_file_name`, so that none can lead elsewhere, and none
-begins with "~".
+begins with "~". A directory without meta.json and msgs/ is no stream: a start leaves it alone, whatever is in it.
 
 meta.json is one line, written as a whole in place of the one before:
 
@@ -20,6 +20,7 @@ changed byte anywhere is noticed.
 
 from __future__ import annotations
 
+import re
 import secrets
 from urllib.parse import unquote
 
@@ -29,7 +30,7 @@ import xxhash
 from jetlake.errors import CorruptBlock
 from jetlake.jetstream.stream_config import StreamConfig
 from jetlake.store.consumer_store import consumer_file_name
-from jetlake.store.files import Files, atomic_write
+from jetlake.store.files import Files, atomic_write, temp_target
 from jetlake.store.format import TREE_LOCK_NAME
 
 META_NAME = "meta.json"
@@ -37,6 +38,7 @@ MSGS_NAME = "msgs"
 LOCK_NAME = TREE_LOCK_NAME
 _VERSION = 1
 _TOMB = "~"
+_TOMB_NAME = re.compile(rf"{_TOMB}[0-9a-f]{{16}}")
 
 
 class StreamMeta(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,7 +71,17 @@ def tomb_directory(streams: str) -> str:
 
 def is_tomb(file_name: str) -> bool:
     """Whether a directory is what is left of a deleted stream."""
-    return file_name.startswith(_TOMB)
+    return _TOMB_NAME.fullmatch(file_name) is not None
+
+
+def unfinished_files(files: Files, directory: str) -> list[str]:
+    """What interrupted writes of meta.json left in a stream's directory."""
+    return [f"{directory}/{name}" for name in files.list(directory) if temp_target(name) == META_NAME]
+
+
+def is_vacant(files: Files, directory: str) -> bool:
+    """Whether a stream may be made in a directory: it is not there, or holds only what an interrupted creation left."""
+    return not files.exists(directory) or len(files.list(directory)) == len(unfinished_files(files, directory))
 
 
 def name_of(file_name: str) -> str:

@@ -30,7 +30,7 @@ from jetlake.jetstream.stream_config import (
 )
 from jetlake.store.api import Discard
 from jetlake.store.format import SEQ_MAX
-from jetlake.subjects import check_filter, is_subset, overlaps
+from jetlake.subjects import check_filter, encode_subject, first_overlap, is_subset, overlaps
 
 NAME_SIZE_MAX = 255
 DESCRIPTION_SIZE_MAX = 4096
@@ -135,7 +135,7 @@ def _invalid(text: str) -> ApiError:
 def _check_sizes(config: StreamConfig) -> None:
     if not is_valid_name(config.name):
         raise _invalid("stream name is required and can not contain '.', '*', '>', '\\', '/'")
-    if len(config.name.encode()) > NAME_SIZE_MAX:
+    if len(encode_subject(config.name)) > NAME_SIZE_MAX:
         raise _invalid(f"stream name is too long, maximum allowed is {NAME_SIZE_MAX}")
     if len(config.description.encode()) > DESCRIPTION_SIZE_MAX:
         raise _invalid(f"stream description is too long, maximum allowed is {DESCRIPTION_SIZE_MAX}")
@@ -326,7 +326,7 @@ def _check_source_transforms(transforms: Sequence[TransformConfig], bad_src: Fai
 
 
 def _some_overlap(subjects: Sequence[str]) -> bool:
-    return any(overlaps(a, b) for index, a in enumerate(subjects) for b in subjects[index + 1 :])
+    return first_overlap(subjects) is not None
 
 
 def _with_subjects(config: StreamConfig) -> StreamConfig:
@@ -334,11 +334,12 @@ def _with_subjects(config: StreamConfig) -> StreamConfig:
     if not config.subjects:
         is_copy = config.mirror is not None or bool(config.sources)
         return config if is_copy else replace(config, subjects=(config.name,))
-    for index, subject in enumerate(config.subjects):
+    found = first_overlap(config.subjects)
+    for subject in config.subjects if found is None else config.subjects[: found[0] + 1]:
         _check_subject(config, subject)
-        for other in config.subjects[index + 1 :]:
-            if overlaps(other, subject):
-                raise _invalid(f"subject {_quoted(subject)} overlaps with {_quoted(other)}")
+    if found is not None:
+        subject, other = (config.subjects[place] for place in found)
+        raise _invalid(f"subject {_quoted(subject)} overlaps with {_quoted(other)}")
     return config
 
 
@@ -350,7 +351,7 @@ def _check_subject(config: StreamConfig, subject: str) -> None:
             raise _invalid("capturing all subjects requires no-ack to be true")
         if config.num_replicas != 1:
             raise _invalid("capturing all subjects requires replicas of 1")
-    if config.no_ack:
+    if config.no_ack or subject[0] not in "$*>":
         return
     is_api = any(overlaps(subject, space) for space in ("$JS.>", "$JSC.>", "$NRG.>"))
     if is_api and not is_subset(subject, "$JS.EVENT.>"):

@@ -21,11 +21,15 @@ THREADS_MAX = 4
 BACKGROUND_THREADS_MAX = 2
 
 
+Failed = Callable[[str, BaseException], None]
+
+
 class CommitLoop:
     """Runs the commits of all units."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, after: Callable[[], None]) -> None:
-        self._loop, self._after = loop, after
+    def __init__(self, loop: asyncio.AbstractEventLoop, after: Callable[[], None], failed: Failed) -> None:
+        """`after` follows every step; `failed` hears of what a unit should not have raised."""
+        self._loop, self._after, self._failed = loop, after, failed
         self._threads = ThreadPoolExecutor(THREADS_MAX, "commit")
         self._background = ThreadPoolExecutor(BACKGROUND_THREADS_MAX, "background-commit")
         self._waiting: dict[int, CommitUnit] = {}
@@ -43,12 +47,12 @@ class CommitLoop:
         """Whether no thread is at work on a commit."""
         return not self._running
 
-    def begin_batch(self) -> None:
-        """Work is about to be done that may ask for commits; `end_batch` follows."""
+    def __enter__(self) -> None:
+        """Work is about to be done that may ask for commits: they wait for its end."""
         self._is_batch = True
 
-    def end_batch(self) -> None:
-        """See to what the batch asked for."""
+    def __exit__(self, *error: object) -> None:
+        """See to what the work asked for, even if it failed."""
         self._is_batch = False
         if self._waiting and not self._is_scheduled:
             if len(self._waiting) == 1 and not self._running and not next(iter(self._waiting.values())).is_synced:
@@ -62,7 +66,7 @@ class CommitLoop:
         try:
             is_done = unit.commit_now()
         except Exception as error:
-            unit.fail_commit(error)
+            self._fail(unit, error)
             is_done = True
         if is_done:
             self._tell_idle()
@@ -83,20 +87,21 @@ class CommitLoop:
         for unit in ready:
             del self._waiting[id(unit)]
             try:
-                if is_alone and unit.commit_now():
-                    continue
-                commit = unit.prepare_commit()
+                if not (is_alone and unit.commit_now()):
+                    self._start(unit)
             except Exception as error:
-                unit.fail_commit(error)
-                continue
-            if commit is None:
-                unit.complete_commit(None)
-                continue
-            self._running[id(unit)] = unit
-            threads = self._background if unit.is_background else self._threads
-            threads.submit(self._run_in_thread, unit, commit)
+                self._fail(unit, error)
         self._tell_idle()
         self._after()
+
+    def _start(self, unit: CommitUnit) -> None:
+        commit = unit.prepare_commit()
+        if commit is None:
+            self._complete(unit, None)
+            return
+        threads = self._background if unit.is_background else self._threads
+        threads.submit(self._run_in_thread, unit, commit)
+        self._running[id(unit)] = unit
 
     def _run_in_thread(self, unit: CommitUnit, commit: Commit) -> None:
         error: BaseException | None = None
@@ -109,13 +114,28 @@ class CommitLoop:
     def _finished(self, unit: CommitUnit, commit: Commit, error: BaseException | None) -> None:
         del self._running[id(unit)]
         if error is None:
-            unit.complete_commit(commit)
+            self._complete(unit, commit)
         else:
-            unit.fail_commit(error)
+            self._fail(unit, error)
         if self._waiting:
             self._schedule()
         self._tell_idle()
         self._after()
+
+    def _complete(self, unit: CommitUnit, commit: Commit | None) -> None:
+        """Tell a unit that it is done. If it cannot take that, it has failed: who waits for it must hear something."""
+        try:
+            unit.complete_commit(commit)
+        except Exception as error:
+            self._failed("commit", error)
+            self._fail(unit, error)
+
+    def _fail(self, unit: CommitUnit, error: BaseException) -> None:
+        """What a unit raises must not keep others from their commits, nor the server from stopping."""
+        try:
+            unit.fail_commit(error)
+        except Exception as failure:
+            self._failed("commit", failure)
 
     def _tell_idle(self) -> None:
         if not self._waiting and not self._running:
@@ -127,6 +147,7 @@ class CommitLoop:
     async def drain(self) -> None:
         """Wait until nothing is left to commit."""
         while self._waiting or self._running:
+            self._schedule()
             future = self._loop.create_future()
             self._idle.append(future)
             await future

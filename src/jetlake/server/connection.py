@@ -6,7 +6,7 @@ larger than what is left of the shared buffer gets a buffer of its own, which gr
 promises to send costs nothing.
 
 Reading stops while the client is held: by a stream that cannot write as fast as it is published to, by a subscriber
-that cannot take what this client publishes, or while a password is checked.
+that cannot take what this client publishes, while a password is checked, or while what was read takes its time.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 CHUNK_SIZE = 256 * 1024
 OWN_SIZE_MIN = 16 * 1024
 WRITE_HIGH = 1024 * 1024  # bytes that wait for a socket when the write deadline starts to run
+WRITE_LOOKS = 8  # within a write deadline, at whether the peer takes anything
 FIRST_PING_S = 2.0  # soon after the login, to learn the round-trip time
 STALL_S = 0.005
 STALLS_MAX = 4  # of a publisher in a row, for a subscriber that takes nothing at all
@@ -52,6 +53,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._own_size = 0  # that it needs in the end
         self._used = 0  # bytes of the buffer in use that were received before
         self._holds = 0
+        self._written_size = 0  # bytes that were handed to the socket
+        self._taken_size, self._taken_s = 0, 0.0  # how many of them it has let go, and when it was seen to
+        self._has_more = False  # of what was received, some is yet to be acted on: `_rest`
         self.is_closing = self._is_stalled = False
         self.is_greeted = self.is_tls_first = self._was_pinged = False
         self._timers: dict[str, asyncio.TimerHandle] = {}
@@ -79,22 +83,47 @@ class ClientConnection(asyncio.BufferedProtocol):
         return shared.view[self._used :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        client = self.client
-        assert client is not None
-        end = self._used + nbytes
-        self._server.commits.begin_batch()
-        if self._own is None:
-            self._act(self._server.buffer.data, end)
-        else:
-            self._used = end
-            if end == self._own_size:
-                own, self._own = self._own, None
-                self._act(own, end)
-            elif end == len(self._own):
-                self._grow(self._own)
-        self._server.commits.end_batch()
+        server = self._server
+        try:
+            with server.commits:
+                if self._own is None:
+                    self._act(server.buffer.data, self._used + nbytes)
+                else:
+                    self._take_own(self._own, self._used + nbytes)
+        except Exception as error:  # how far it got is not known, so this client cannot go on; all others can
+            self._failed("input", error)
+        server.flush()
+        server.vigil.begin()
+
+    def _take_own(self, own: bytearray, end: int) -> None:
+        """More of a large message came."""
+        self._used = end
+        if end == self._own_size:
+            self._own = None
+            self._act(own, end)
+        elif end == len(own):
+            self._grow(own)
+
+    def _failed(self, what: str, error: Exception) -> None:
+        """Something went wrong that nobody foresaw: it costs this connection, and nothing else."""
+        self._server.failed(f"{what} cid={self.client.cid if self.client is not None else 0}", error)
+        if self.client is not None:
+            self.client.close("Internal Error")
+        self.abort()
+
+    def _go_on(self) -> None:
+        """Act on what there was no time for."""
+        if not self._has_more:  # the connection is gone
+            return
+        self._has_more = False
+        rest, self._rest = bytearray(self._rest), b""
+        try:
+            with self._server.commits:
+                self._act(rest, len(rest))
+        except Exception as error:
+            self._failed("input", error)
         self._server.flush()
-        self._server.vigil.begin()
+        self.release()
 
     def _act(self, data: bytearray, end: int) -> None:
         client = self.client
@@ -104,6 +133,11 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._rest = b""
             return
         self._rest = bytes(memoryview(data)[offset:end])
+        if client.has_more:
+            self._has_more = True
+            self.hold()
+            self._server.loop.call_soon(self._go_on)
+            return
         needed = client.needed
         if needed > len(self._rest) and needed > CHUNK_SIZE // 2:
             self._own_size, self._used = needed, len(self._rest)
@@ -120,6 +154,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
+        while self._has_more:
+            self._go_on()  # it was received before
         self._transport = self._own = None
         self._rest = b""
         for timer in self._timers.values():
@@ -130,12 +166,23 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._server.disconnected(self)
 
     def pause_writing(self) -> None:
-        self._set_timer("write", self._server.options.write_deadline_s, self._write_deadline)
+        self._taken_size, self._taken_s = self._written_size - self.pending_size(), self._server.loop.time()
+        self._watch_writing()
 
     def resume_writing(self) -> None:
         self._cancel_timer("write")
 
-    def _write_deadline(self) -> None:
+    def _watch_writing(self) -> None:
+        """Look now and then whether the peer takes anything: one that reads steadily may take as long as it needs."""
+        self._set_timer("write", self._server.options.write_deadline_s / WRITE_LOOKS, self._look_at_writing)
+
+    def _look_at_writing(self) -> None:
+        now_s, taken_size = self._server.loop.time(), self._written_size - self.pending_size()
+        if taken_size > self._taken_size:
+            self._taken_size, self._taken_s = taken_size, now_s
+        if now_s - self._taken_s < self._server.options.write_deadline_s:
+            self._watch_writing()
+            return
         if self.client is not None:
             self.client.close_slow("Slow Consumer (Write Deadline)")
         self.abort()
@@ -184,16 +231,18 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def check_login(self, credentials: Credentials) -> None:
         self.hold()
-        self._server.loop.create_task(self._check_login(credentials))
+        self._server.spawn(self._check_login(credentials))
 
     async def _check_login(self, credentials: Credentials) -> None:
         client = self.client
         assert client is not None
-        check = self._server.broker.authenticator.check
-        user = await self._server.loop.run_in_executor(None, check, credentials, client.nonce)
-        client.finish_login(user)
-        rest, self._rest = bytearray(self._rest), b""
-        self._act(rest, len(rest))
+        try:
+            client.finish_login(await self._server.check(credentials, client.nonce))
+            rest, self._rest = bytearray(self._rest), b""
+            with self._server.commits:
+                self._act(rest, len(rest))
+        except Exception as error:
+            self._failed("login", error)
         self._server.flush()
         self.release()
 
@@ -216,13 +265,17 @@ class ClientConnection(asyncio.BufferedProtocol):
         client, transport = self.client, self._transport
         if client is None or transport is None:
             return
-        output = client.take_output()
-        if output and not transport.is_closing():
-            transport.write(output)
-        if self.is_closing and not transport.is_closing():
-            transport.close()
-            self._cancel_timer("ping")
-            self._set_timer("close", self._server.options.write_deadline_s, self.abort)  # if the peer takes nothing
+        try:
+            output = client.take_output()
+            if output and not transport.is_closing():
+                self._written_size += len(output)
+                transport.write(output)
+            if self.is_closing and not transport.is_closing():
+                transport.close()
+                self._cancel_timer("ping")
+                self._set_timer("close", self._server.options.write_deadline_s, self.abort)  # if nothing is taken
+        except Exception as error:  # others wait for their output too
+            self._failed("output", error)
 
     def abort(self) -> None:
         """Drop the socket at once."""

@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from jetlake.broker.account import Account
 from jetlake.broker.client import Client
 from jetlake.broker.client_info import client_info
@@ -26,6 +24,7 @@ from jetlake.server.observe.query import Query
 from jetlake.server.observe.statsz import statsz
 from jetlake.subjects import encode_subject
 from jetlake.wire.go_time import format_time
+from jetlake.wire.json_text import encode_json
 
 if TYPE_CHECKING:
     from jetlake.server.server import Server
@@ -102,7 +101,10 @@ class Events:
     def _tell(self, subject: str, build: Callable[[], dict[str, Any]]) -> None:
         account, encoded = self._server.broker.system_account, encode_subject(subject)
         if account.clients and account.has_interest(encoded):
-            account.send(encoded, msgspec.json.encode(build()))
+            try:
+                account.send(encoded, encode_json(build()))
+            except Exception as error:  # what is told of goes on all the same
+                self._server.failed(f"event subject={subject}", error)
 
 
 def _describe(client: Client) -> dict[str, Any]:

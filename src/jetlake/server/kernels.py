@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 
 FACES = ("wire.tokenize", "broker.routes", "broker.frames", "store.kernels")
-JETSTREAM_FACES = ("jetstream.deliver", "jetstream.msg_ids", "jetstream.ack_pending")
+JETSTREAM_FACES = ("jetstream.deliver", "jetstream.msg_ids", "jetstream.ack_pending", "jetstream.json_scan")
 
 
 def describe(has_jetstream: bool) -> str:

@@ -19,7 +19,15 @@ _PAUSE_S_MAX = 1.0  # between two clients, even where there are few
 
 
 async def lame_duck(server: Server) -> None:
-    """Leave, slowly."""
+    """Leave, slowly. Signals to stop are not heard meanwhile, so it ends in any case."""
+    try:
+        await _lame_duck(server)
+    except Exception as error:
+        server.failed("lame duck mode", error)
+    await server.stop()
+
+
+async def _lame_duck(server: Server) -> None:
     server.log("info", "Entering lame duck mode, stop accepting new clients")
     broker, options = server.broker, server.options
     broker.is_lame_duck = True
@@ -34,7 +42,6 @@ async def lame_duck(server: Server) -> None:
         await asyncio.sleep(options.lame_duck_grace_period_s)
         server.log("info", "Closing existing clients")
         await _close_clients(server, options.lame_duck_duration_s - options.lame_duck_grace_period_s)
-    await server.stop()
 
 
 async def _close_clients(server: Server, duration_s: float) -> None:

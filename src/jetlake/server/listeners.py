@@ -42,6 +42,11 @@ class ClientListener:
                 lambda: ClientConnection(server), sock=sock.dup(), backlog=BACKLOG
             )
 
+    @property
+    def is_secure(self) -> bool | None:
+        """Whether those who are accepted speak TLS; None while nobody is."""
+        return True if self._accepting is not None else False if self._plain is not None else None
+
     async def restart(self) -> None:
         """Accept in the way that is now the right one."""
         self._pause()

@@ -1,11 +1,15 @@
 """The server's log, in nats-server's style: `[pid] date time [INF] text`.
 
 Lines go to stderr, or to a file that is opened again on SIGUSR1 and, when a size limit is set, moved aside when full.
+
+Always true: an entry is one line of printable UTF-8. Names, subjects and the like come from clients and may hold
+anything; what would end a line, move a terminal's cursor or is not text is shown as an escape: `\\n`, `\\x1b`.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from pathlib import Path
@@ -13,7 +17,20 @@ from typing import TextIO
 
 from jetlake.config import ServerOptions
 
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _MARKS = {"info": "INF", "warning": "WRN", "error": "ERR", "fatal": "FTL", "debug": "DBG", "trace": "TRC"}
+
+
+def printable(text: str) -> str:
+    """A text as one line may hold it."""
+    return _UNPRINTABLE.sub(_escaped, text)
+
+
+def _escaped(match: re.Match[str]) -> str:
+    char = match[0]
+    if "\udc80" <= char <= "\udcff":  # a byte that is not UTF-8
+        return f"\\x{ord(char) & 0xFF:02x}"
+    return char.encode("unicode_escape").decode()
 
 
 class Log:
@@ -43,7 +60,7 @@ class Log:
     def __call__(self, level: str, text: str) -> None:
         if (level == "debug" and not self._options.debug) or (level == "trace" and not self._options.trace):
             return
-        line = f"[{os.getpid()}] {self._time()}[{_MARKS[level]}] {text}\n"
+        line = f"[{os.getpid()}] {self._time()}[{_MARKS[level]}] {printable(text)}\n"
         try:
             (self._file or sys.stderr).write(line)
             if self._file is None:

@@ -14,7 +14,7 @@ import uvloop
 from jetlake.broker.broker import make_authenticator
 from jetlake.config import EXIT_CODE, Action, ServerOptions, parse_args
 from jetlake.errors import JetLakeError
-from jetlake.server import signals, usage
+from jetlake.server import signals, usage, watchdog
 from jetlake.server.log import Log
 from jetlake.server.server import NATS_VERSION, Server, config_digest
 from jetlake.server.tls import make_context
@@ -44,7 +44,7 @@ def main(argv: Sequence[str], environ: dict[str, str]) -> int:
                 log = Log(options)
                 _raise_file_limit()
                 _share_heap()
-                uvloop.run(_serve(options, log, list(argv), environ))
+                _run(options, log, list(argv), environ)
     except (JetLakeError, OSError) as error:
         log("fatal", str(error))
         return EXIT_CODE
@@ -71,8 +71,28 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-async def _serve(options: ServerOptions, log: Log, argv: list[str], environ: dict[str, str]) -> None:
+def _run(options: ServerOptions, log: Log, argv: list[str], environ: dict[str, str]) -> None:
+    limit_ms = watchdog.limit_ms(environ, options.debug)
+    if limit_ms is None:
+        uvloop.run(_serve(options, log, argv, environ))
+        return
+    dog = watchdog.Watchdog(limit_ms, log)
+    try:
+        uvloop.run(_serve(options, log, argv, environ, dog), loop_factory=lambda: watchdog.WatchedLoop(dog))
+    finally:
+        dog.close()
+
+
+async def _serve(
+    options: ServerOptions,
+    log: Log,
+    argv: list[str],
+    environ: dict[str, str],
+    dog: watchdog.Watchdog | None = None,
+) -> None:
     server = Server(options, log, read_options=lambda: parse_args(argv, environ)[1])
     server.loop = asyncio.get_running_loop()
+    if dog is not None:
+        dog.is_on = lambda: server.is_ready  # recovery and the end may take as long as they need
     signals.install(server)
     await server.run()

@@ -2,6 +2,9 @@
 
 HTTP is spoken here as far as that takes: GET and HEAD without a body, connections that may be kept. A framework would
 do it too, but would take longer to import than the whole server takes to start.
+
+Nobody is locked out: when there are too many connections, a new one replaces the one that was answered least recently,
+which is one that is idle, or sends its request or takes its answer very slowly.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from jetlake.server.observe.nothing import gatewayz, leafz, routez
 from jetlake.server.observe.query import BadQuery, Query
 from jetlake.server.observe.subsz import subsz
 from jetlake.server.observe.varz import varz
+from jetlake.wire.json_text import encode_json
 
 if TYPE_CHECKING:
     from jetlake.server.server import Server
@@ -41,7 +45,7 @@ _PHRASES = {
     500: "Internal Server Error",
     503: "Service Unavailable",
 }
-_OK, _BAD_REQUEST, _NOT_FOUND, _METHOD_NOT_ALLOWED = 200, 400, 404, 405
+_OK, _BAD_REQUEST, _NOT_FOUND, _METHOD_NOT_ALLOWED, _INTERNAL_ERROR = 200, 400, 404, 405, 500
 _JSON, _TEXT, _HTML = "application/json", "text/plain; charset=utf-8", "text/html; charset=utf-8"
 
 _PAGES: dict[str, Callable[[Server, Query], dict[str, Any]]] = {
@@ -84,7 +88,7 @@ class Monitor:
     def __init__(self, server: Server) -> None:
         self._server = server
         self._listener: asyncio.Server | None = None
-        self._connections: set[asyncio.StreamWriter] = set()
+        self._connections: dict[asyncio.StreamWriter, None] = {}  # the one that was answered least recently comes first
         self.requests: Counter[str] = Counter()
         self.port = 0
 
@@ -107,16 +111,18 @@ class Monitor:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection."""
         if len(self._connections) >= CONNECTIONS_MAX:
-            writer.close()
-            return
-        self._connections.add(writer)
+            oldest = next(iter(self._connections))
+            del self._connections[oldest]
+            oldest.transport.abort()
+        self._connections[writer] = None
         try:
-            while await self._serve_one(reader, writer):
-                pass
+            while await self._serve_one(reader, writer) and writer in self._connections:
+                del self._connections[writer]
+                self._connections[writer] = None
         except (OSError, TimeoutError):
-            pass  # the peer is gone or asleep
+            writer.transport.abort()  # the peer is gone or asleep, and will not take the rest either
         finally:
-            self._connections.discard(writer)
+            self._connections.pop(writer, None)
             writer.close()
 
     async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
@@ -130,7 +136,13 @@ class Monitor:
             writer.write(_encode(_Answer(_BAD_REQUEST, _TEXT, b"400 Bad Request"), is_kept=False))
             await asyncio.wait_for(writer.drain(), IDLE_S_MAX)
             return False
-        answer = await self._answer(request)
+        try:
+            answer = await self._answer(request)
+        except BadQuery as error:
+            answer = _Answer(_BAD_REQUEST, _TEXT, str(error).encode())
+        except Exception as error:
+            self._server.failed(f"page path={request.path}", error)
+            answer = _Answer(_INTERNAL_ERROR, _TEXT, b"500 internal server error\n")
         writer.write(_encode(answer, request.is_kept, has_body=request.method != "HEAD"))
         await asyncio.wait_for(writer.drain(), IDLE_S_MAX)
         return request.is_kept
@@ -146,10 +158,7 @@ class Monitor:
             self.requests[path] += 1
             module = await self._server.loop.run_in_executor(None, import_module, "jetlake.server.observe.metrics")
             return _Answer(_OK, module.CONTENT_TYPE, module.metrics(self._server))
-        try:
-            return self._page(path, request.query)
-        except BadQuery as error:
-            return _Answer(_BAD_REQUEST, _TEXT, str(error).encode())
+        return self._page(path, request.query)
 
     def _page(self, path: str, query: Query) -> _Answer:
         if path == "/":
@@ -160,12 +169,12 @@ class Monitor:
             status, page = healthz(self._server, query)
             if "error" in page:
                 self._server.log("warning", f'Healthcheck failed: "{page["error"]}"')
-            return _Answer(status, _JSON, msgspec.json.encode(page))
+            return _Answer(status, _JSON, encode_json(page))
         if path not in _PAGES:
             return _NO_PAGE
         self.requests["/subsz" if path == "/subscriptionsz" else path] += 1
         page = _PAGES[path](self._server, query)
-        return _Answer(_OK, _JSON, msgspec.json.format(msgspec.json.encode(page), indent=2))
+        return _Answer(_OK, _JSON, msgspec.json.format(encode_json(page), indent=2))
 
 
 def _parse(head: bytes) -> _Request:
@@ -178,8 +187,11 @@ def _parse(head: bytes) -> _Request:
     fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
     if fields.get("content-length", "0") != "0" or "transfer-encoding" in fields:
         raise _BadHead  # a page needs no body, and where one ends is not looked for
-    url = urlsplit(target)
-    query = Query(dict(reversed(parse_qsl(url.query))))  # of two values the first counts
+    try:
+        url = urlsplit(target)
+        query = Query(dict(reversed(parse_qsl(url.query))))  # of two values the first counts
+    except ValueError:
+        raise _BadHead from None
     is_kept = version == "HTTP/1.1" and fields.get("connection", "").lower() != "close"
     return _Request(method, url.path, query, is_kept)
 

@@ -3,14 +3,16 @@
 Everything that can go wrong is tried before the first thing changes: the file, certificates, permissions, the log file,
 and whether what changed can change at all. Then the new options count, and clients are looked at again: who may not be
 here any more is refused (or hung up on, when the user is gone), who may do less loses the subscriptions that it may not
-have.
+have. A client with which that fails is closed. If a step fails all the same, those that follow it are still taken, and
+the next reload takes all of them again, whether or not the file has changed since.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from jetlake.broker.auth import AUTHORIZATION_VIOLATION, Credentials
+from jetlake.broker.auth import AUTHORIZATION_VIOLATION
 from jetlake.broker.broker import make_authenticator
 from jetlake.broker.client import Client
 from jetlake.config import JetStreamOptions, ServerOptions
@@ -41,29 +43,31 @@ class ReloadRefused(JetLakeError):
         super().__init__(f"config reload not supported for {field}: {old=!s}, {new=!s}")
 
 
+class ReloadIncomplete(JetLakeError):
+    """The new options count, but not all that follows from them was done."""
+
+    def __init__(self, steps: list[str]) -> None:
+        super().__init__(f"new options are in use, but could not be applied to: {', '.join(steps)}; reload again")
+
+
 async def reload(server: Server, options: ServerOptions) -> None:
-    """Take other options. Raises JetLakeError or OSError, and then nothing has changed."""
+    """Take other options. Raises JetLakeError or OSError, and then nothing has changed, but for ReloadIncomplete."""
     old = server.options
     changes = _changes(old, options)
     make_authenticator(options)
     context = make_context(options.tls) if options.tls is not None else None
     try:
         _write_files(server, options)
-    except OSError:
+        server.use_options(options)
+    except (OSError, JetLakeError):
         _write_files(server, old)
         raise
-    server.use_options(options)
     if options.jetstream.enabled and server.jetstream is None:
         _start_jetstream(server, old)
     server.tls = context
     for field, value in changes.items():
         _tell(server, field, value)
-    if (old.tls is None) != (options.tls is None):
-        await server.listener.restart()
-    _apply_limits(server, changes)
-    await _apply_jetstream(server)
-    if _AUTH & changes.keys():
-        await _recheck(server)
+    await _apply(server, changes.keys() | server.unapplied)
     server.flush()
     for warning in options.warnings:
         server.log("warning", warning)
@@ -82,6 +86,27 @@ def _changes(old: ServerOptions, new: ServerOptions) -> dict[str, Any]:
             raise ReloadRefused(field, getattr(old, field), getattr(new, field))
     _check_jetstream(old.jetstream, new.jetstream)
     return changes
+
+
+async def _apply(server: Server, changed: set[str]) -> None:
+    """Do what follows from options that changed. Raises ReloadIncomplete."""
+    server.unapplied = changed
+    steps: dict[str, Callable[[], Awaitable[None]]] = {
+        "clients": lambda: _recheck(server, changed),
+        "connection limits": lambda: _apply_limits(server, changed),
+        "JetStream": lambda: _apply_jetstream(server),
+        "the listener": lambda: _apply_tls(server),
+    }
+    failed = []
+    for name, step in steps.items():
+        try:
+            await step()
+        except Exception as error:
+            server.failed(f"reload of {name}", error)
+            failed.append(name)
+    if failed:
+        raise ReloadIncomplete(failed)
+    server.unapplied = set()
 
 
 def _write_files(server: Server, options: ServerOptions) -> None:
@@ -114,15 +139,21 @@ def _tell(server: Server, field: str, value: object) -> None:
         server.log("info", f"Reloaded: {name}")
 
 
-def _apply_limits(server: Server, changes: dict[str, Any]) -> None:
+async def _apply_limits(server: Server, changed: set[str]) -> None:
     broker = server.broker
     for client in list(broker.clients.values()):
         client.max_payload, client.max_subscriptions = broker.limits(client.account)
-        if "ping_interval_s" in changes and isinstance(client.connection, ClientConnection):
+        if "ping_interval_s" in changed and isinstance(client.connection, ClientConnection):
             client.connection.reschedule()
-    if "max_connections" in changes:
+    if "max_connections" in changed:
         for client in _excess(list(broker.clients.values()), server.options.max_connections):
             client.refuse("maximum connections exceeded")
+
+
+async def _apply_tls(server: Server) -> None:
+    """Whether connections are secure is the listener's business."""
+    if server.listener.is_secure != (server.options.tls is not None):
+        await server.listener.restart()
 
 
 def _start_jetstream(server: Server, old: ServerOptions) -> None:
@@ -159,25 +190,30 @@ def _excess(clients: list[Client], count_max: int) -> list[Client]:
     return clients[: len(clients) - count_max] if 0 <= count_max < len(clients) else []
 
 
-async def _recheck(server: Server) -> None:
-    """See who may still be here, and what they may do."""
+async def _recheck(server: Server, changed: set[str]) -> None:
+    """See who may still be here, and what they may do. Those who log in just now are checked by `Server.check`."""
+    if not _AUTH & changed:
+        return
     broker = server.broker
-    for client in list(broker.clients.values()):
-        if client.is_connected or client.subs:
+    clients = [client for client in broker.clients.values() if client.is_connected or client.subs]
+    for client in sorted(clients, key=lambda client: broker.authenticator.is_slow(client.credentials)):
+        try:
             await _recheck_client(server, client)
+        except Exception as error:  # what it may do is not known, so nothing; the others are looked at all the same
+            server.failed(f"reload cid={client.cid}", error)
+            client.close("Internal Error")
     for name, configured in server.options.accounts.items():
         for client in _excess(list(broker.account(name).clients.values()), configured.max_connections):
             client.refuse("maximum account active connections exceeded")
 
 
 async def _recheck_client(server: Server, client: Client) -> None:
-    said, authenticator = client.options, server.broker.authenticator
-    credentials = Credentials(said.user, said.password, said.auth_token, said.nkey, said.sig)
+    said, authenticator, credentials = client.options, server.broker.authenticator, client.credentials
     if authenticator.is_slow(credentials):
-        user = await server.loop.run_in_executor(None, authenticator.check, credentials, client.nonce)
+        user = await server.check(credentials, client.nonce)
     else:
         user = authenticator.check(credentials, client.nonce)
-    if client.is_closed:
+    if client.is_closed or client.options is not said:  # another login was checked meanwhile, or is being checked
         return
     name = client.user_name
     is_gone = user is None and name and not authenticator.has_user(name)

@@ -14,12 +14,12 @@ import hashlib
 import os
 import ssl
 import tempfile
-import traceback
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jetlake.broker.auth import Credentials, User
 from jetlake.broker.broker import Broker
 from jetlake.broker.client import Client
 from jetlake.clock import SECOND_NS, Clock, system_clock
@@ -31,6 +31,7 @@ from jetlake.server.address import join, urls
 from jetlake.server.commit_loop import CommitLoop
 from jetlake.server.connection import ClientConnection, SharedBuffer
 from jetlake.server.events import Events
+from jetlake.server.failures import Failures
 from jetlake.server.lame_duck import lame_duck
 from jetlake.server.listeners import ClientListener, IdleListener
 from jetlake.server.log import Log
@@ -62,10 +63,11 @@ class Server:
     ) -> None:
         """`read_options` reads the configuration again, for a reload. Raises JetLakeError for bad options."""
         self.options, self.clock, self.logger = options, clock, log
+        self.failed = Failures(log)
         self._read_options = read_options
         self.server_id = "N" + base64.b32encode(os.urandom(35)).decode()[:55]
         self.broker = Broker(options, self.server_id, NATS_VERSION, clock=clock)
-        self.broker.log = log
+        self.broker.log, self.broker.failed = log, self.failed
         self.tls: ssl.SSLContext | None = make_context(options.tls) if options.tls is not None else None
         self.buffer = SharedBuffer()
         self.start_ns = self.config_load_ns = clock()
@@ -87,6 +89,7 @@ class Server:
         self._last_left: asyncio.Event | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._reloading = asyncio.Lock()
+        self.unapplied: set[str] = set()  # options that changed, in a reload that did not come to its end
         self._is_flushing = self._has_flush = self._is_stopping = False
         self.is_ready = False
         self.stopped = asyncio.Event()
@@ -116,7 +119,7 @@ class Server:
         """Recover what is stored, and listen."""
         self.loop = asyncio.get_running_loop()
         self.loop.set_exception_handler(self._loop_error)
-        self.commits = CommitLoop(self.loop, self.flush)
+        self.commits = CommitLoop(self.loop, self.flush, self.failed)
         self.vigil = Vigil(self.loop, self.commits.is_idle)
         start_lines.server(self)
         self.files.write_pid(self.options)
@@ -178,6 +181,16 @@ class Server:
             return
         self._is_stopping = True
         self.log("info", "Initiating Shutdown...")
+        for step in (self._leave, self._abandon):
+            try:
+                await step()
+            except Exception as error:  # a server that is told to stop stops
+                self.failed("shutdown", error)
+        self.log("info", "Server Exiting..")
+        self.stopped.set()
+
+    async def _leave(self) -> None:
+        """Commit what was taken, and let clients have their answers."""
         self.close_listeners()
         for connection in self._connections:
             connection.hold()
@@ -187,9 +200,6 @@ class Server:
             client.close("Server Shutdown")
         self._flush_now()
         await self._until_sent()
-        await self._abandon()
-        self.log("info", "Server Exiting..")
-        self.stopped.set()
 
     async def stop_jetstream(self) -> None:
         """Commit what streams have taken, tell who waits for it, and stop them."""
@@ -234,16 +244,16 @@ class Server:
 
     def stop_soon(self) -> None:
         """Stop."""
-        self._spawn(self.stop())
+        self.spawn(self.stop())
 
     def lame_duck_soon(self) -> None:
         """Enter lame duck mode, unless the server is on its way out already."""
         if self.is_ready and not self._is_stopping:
-            self._spawn(lame_duck(self))
+            self.spawn(lame_duck(self))
 
     def reload_soon(self) -> None:
         """Read the configuration again."""
-        self._spawn(self.reload())
+        self.spawn(self.reload())
 
     def reopen_log(self) -> None:
         """Open the log file again."""
@@ -270,6 +280,9 @@ class Server:
                 self.config_load_ns = self.clock()
             except (JetLakeError, OSError) as error:
                 self.log("error", f"Failed to reload server configuration: {error}")
+            except Exception as error:
+                self.failed("reload", error)
+                self.log("error", "Failed to reload server configuration: internal error")
 
     def use_options(self, options: ServerOptions) -> None:
         """Let other options hold from now on. Raises JetLakeError, and then nothing has changed."""
@@ -277,12 +290,21 @@ class Server:
         self.options = options
         self.broker.trace = trace.tracer(self.broker, self.logger) if options.trace else None
 
-    def _spawn(self, work: Any) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Let something run beside all else."""
         task = self.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     # Connections
+
+    async def check(self, credentials: Credentials, nonce: bytes) -> User | None:
+        """Who this is. A hash takes its time, and what counts is the configuration that holds at the end of it."""
+        while True:
+            authenticator = self.broker.authenticator
+            user = await self.loop.run_in_executor(None, authenticator.check, credentials, nonce)
+            if authenticator is self.broker.authenticator:
+                return user
 
     def accept(self, connection: ClientConnection, host: str, port: int) -> Client:
         """A client for a new connection."""
@@ -323,7 +345,7 @@ class Server:
         try:
             while clients := self.broker.take_output():
                 for client in clients:
-                    client.connection.flush()
+                    client.connection.flush()  # which raises nothing: the others would wait for ever
         finally:
             self._is_flushing = False
 
@@ -351,7 +373,10 @@ class Server:
         self.loop.call_soon(self._call, callback)
 
     def _call(self, callback: Callable[[], None]) -> None:
-        callback()
+        try:
+            callback()
+        except Exception as error:
+            self.failed("timer", error)
         self.flush()
 
     def commit_soon(self, unit: CommitUnit) -> None:
@@ -364,9 +389,11 @@ class Server:
 
     def _loop_error(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Something went wrong that nobody foresaw: it costs one connection or one timer, and is told in full."""
-        error = context.get("exception")
-        trace = "".join(traceback.format_exception(error)) if isinstance(error, BaseException) else ""
-        self.log("error", f"{context.get('message', 'unexpected error')} {trace}".rstrip())
+        message, error = context.get("message", "unexpected error"), context.get("exception")
+        if isinstance(error, BaseException):
+            self.failed(message, error)
+        else:
+            self.log("error", message)
 
     # What an observer asks
 

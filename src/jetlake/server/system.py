@@ -11,13 +11,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from jetlake.broker.account import Account
 from jetlake.broker.permissions import Permissions
 from jetlake.broker.subscription import Msg, Subscription
+from jetlake.server.observe.json_options import BadJsonOptions, read_options
 from jetlake.server.observe.query import BadQuery, Query
 from jetlake.subjects import decode_subject
+from jetlake.wire.json_text import encode_json
 
 if TYPE_CHECKING:
     from jetlake.server.server import Server
@@ -26,11 +26,6 @@ _USER_INFO = b"$SYS.REQ.USER.INFO"
 _SERVER = b"$SYS.REQ.SERVER."
 _ACCOUNT = b"$SYS.REQ.ACCOUNT."
 _JETSTREAM_FLAG = 1
-_BODY = msgspec.json.Decoder(dict[str, Any])
-
-# What JSON requests call the options that have other names in a URL.
-_OPTION_NAMES = {"account": "acc", "subscriptions": "subs", "consumer": "consumers", "include_unused": "unused"}
-_STATES = {0: "open", 1: "closed", 2: "all"}
 
 
 class SystemServices:
@@ -54,7 +49,7 @@ class SystemServices:
 
         answer(_USER_INFO, self._user_info)
         if account is self._server.broker.system_account:
-            answer(_SERVER + b"PING", lambda account, msg: self._answer(account, msg, self._statsz, "statsz"))
+            answer(_SERVER + b"PING", lambda account, msg: self._answer(account, msg, "Statsz", self._statsz, "statsz"))
             for name in (b"PING", self._server.server_id.encode()):
                 answer(_SERVER + name + b".*", self._server_page)
             answer(_ACCOUNT + b"*.*", self._account_page)
@@ -88,13 +83,13 @@ class SystemServices:
     def _server_page(self, account: Account, msg: Msg) -> bool:
         page = msg.subject.rpartition(b".")[2].decode("utf-8", "replace")
         if page == "STATSZ":
-            self._answer(account, msg, self._statsz, "statsz")
+            self._answer(account, msg, "Statsz", self._statsz, "statsz")
         elif page == "IDZ":
             server = self._server
             identity = {"name": server.server_name, "host": server.options.host, "id": server.server_id}
             self._send(account, msg, identity)
         elif (function := _server_pages().get(page)) is not None:
-            self._answer(account, msg, lambda query: function(self._server, query))
+            self._answer(account, msg, page.capitalize(), lambda query: function(self._server, query))
         else:
             return False
         return True
@@ -107,7 +102,7 @@ class SystemServices:
         if page == "CONNS":
             self._account_connections(account, msg, name)
         elif (name, page) == ("PING", "STATZ"):
-            self._answer(account, msg, lambda query: some_accstatz(self._server, query))
+            self._answer(account, msg, "AccountStatz", lambda query: some_accstatz(self._server, query))
         else:
             return self._about_account(account, msg, name, page)
         return True
@@ -119,12 +114,15 @@ class SystemServices:
             self._send(account, msg, self._server.events.account_connections(found))
 
     def _own_account_page(self, account: Account, msg: Msg) -> bool:
-        return self._about_account(account, msg, account.name, msg.subject.rpartition(b".")[2].decode())
+        return self._about_account(
+            account, msg, account.name, msg.subject.rpartition(b".")[2].decode("utf-8", "replace")
+        )
 
     def _about_account(self, account: Account, msg: Msg, name: str, page: str) -> bool:
         function = _account_pages().get(page)
         if function is not None:
-            self._answer(account, msg, lambda query: function(self._server, query.replace(acc=name)))
+            options = {"STATZ": "AccountStatz", "INFO": "AccInfo"}.get(page, page.capitalize())
+            self._answer(account, msg, options, lambda query: function(self._server, query.replace(acc=name)))
         return function is not None
 
     def _statsz(self, query: Query) -> dict[str, Any]:
@@ -134,24 +132,28 @@ class SystemServices:
 
     # Answers
 
-    def _answer(self, account: Account, msg: Msg, function: Callable[[Query], Any], field: str = "data") -> None:
+    def _answer(
+        self, account: Account, msg: Msg, page: str, function: Callable[[Query], Any], field: str = "data"
+    ) -> None:
         if not msg.reply:
             return
         try:
-            answer = function(_read(msg.payload))
+            answer = function(read_options(page, msg.payload))
             if answer is not None:
                 self._reply(account, msg, {field: answer})
-        except msgspec.DecodeError as error:
-            self._reply(account, msg, {"error": {"code": 400, "description": str(error)}})
         except BadQuery as error:
-            self._reply(account, msg, {"error": {"code": 500, "description": str(error)}})
+            code = 400 if isinstance(error, BadJsonOptions) else 500
+            self._reply(account, msg, {"error": {"code": code, "description": str(error)}})
+        except Exception as error:
+            self._server.failed(f"request subject={decode_subject(msg.subject)}", error)
+            self._reply(account, msg, {"error": {"code": 500, "description": "internal error"}})
 
     def _reply(self, account: Account, msg: Msg, fields: dict[str, Any]) -> None:
         self._send(account, msg, {"server": self.identity(), **fields})
 
     def _send(self, account: Account, msg: Msg, answer: dict[str, Any]) -> None:
         if msg.reply:
-            account.send(msg.reply, msgspec.json.encode(answer))
+            account.send(msg.reply, encode_json(answer))
 
     def identity(self) -> dict[str, Any]:
         """Which server this is, and the number of what it says."""
@@ -197,18 +199,6 @@ def _account_pages() -> dict[str, Callable[[Server, Query], Any]]:
         "STATZ": accountz.one_account_statz,
         "LEAFZ": nothing.leafz,
     }
-
-
-def _read(payload: bytes) -> Query:
-    """The options in a request. Raises msgspec.DecodeError."""
-    values = {
-        _OPTION_NAMES.get(name, name): value for name, value in (_BODY.decode(payload) if payload else {}).items()
-    }
-    if values.get("subscriptions_detail") is True:
-        values["subs"] = "detail"
-    if isinstance(state := values.get("state"), int):
-        values["state"] = _STATES.get(state, str(state))
-    return Query(values)
 
 
 def permissions_json(permissions: Permissions) -> dict[str, Any]:

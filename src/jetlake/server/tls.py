@@ -105,8 +105,11 @@ async def welcome(server: Server, sock: socket.socket) -> None:
     client = connection.client = server.accept(connection, host, port)
     try:
         await _greet(server, connection, sock)
-    except (OSError, HandshakeFailed, TimeoutError) as error:  # ssl.SSLError is an OSError
-        server.log("debug", f"{server.broker.label(client)} - TLS handshake error: {str(error) or 'timeout'}")
+    except Exception as error:
+        if isinstance(error, OSError | HandshakeFailed | TimeoutError):  # ssl.SSLError is an OSError
+            server.log("debug", f"{server.broker.label(client)} - TLS handshake error: {str(error) or 'timeout'}")
+        else:
+            server.failed(f"TLS handshake cid={client.cid}", error)
         client.close("TLS Handshake Failure")
         server.disconnected(connection)
         sock.close()

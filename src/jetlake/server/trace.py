@@ -30,7 +30,7 @@ def redacted(line: bytes) -> bytes:
         return line
     try:
         said = msgspec.json.decode(b"{" + rest, type=dict[str, object])
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return verb.strip()
     shown = {key: "[REDACTED]" if key.lower() in _SECRETS else value for key, value in said.items()}
     return b"CONNECT " + msgspec.json.encode(shown)

@@ -80,7 +80,9 @@ def operations(data: Buffer, start: int, end: int, seed: int) -> array[int]:
         at = measure(data, start, end, seed)
         flags = OP_MSG_ID if record.flags & MSG_ID else 0
         sizes = (len(record.subject), len(record.headers), len(record.payload))
-        ops.extend([at.subject_start, sizes[0], 0, 0, at.headers_start, sizes[1], at.payload_start, sizes[2], 0, flags])
+        ops.extend(
+            [at.subject_start, sizes[0], 0, 0, at.headers_start, sizes[1], at.payload_start, sizes[2], 0, flags, 0, 0]
+        )
         assert len(ops) % OP_WORDS == 0
         start = after
     return ops

@@ -17,16 +17,16 @@ import pyarrow as pa
 from jetlake.errors import CorruptBlock
 from jetlake.spark.arrow import FIELDS, HEADERS_TYPE, ColumnPool, Wanted, arrays, decode
 from jetlake.spark.errors import MessagesDamaged, MessagesGone
-from jetlake.store.block_scan import read_body
+from jetlake.store.block_scan import Body, read_body
 from jetlake.store.check import show_ranges
 from jetlake.store.envelope import KeySource
 from jetlake.store.files import OS_FILES, File, Files
-from jetlake.store.format import ERASED, HEADER_SIZE, BlockHeader, Buffer, decode_header
+from jetlake.store.format import ERASED, HEADER_SIZE, BlockHeader, Buffer
 from jetlake.store.record import decode as decode_record
 from jetlake.store.scan import scan
 from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.subject_table import SubjectTable
-from jetlake.store.view import pinned
+from jetlake.store.view import header_of, open_block_file, pinned
 
 WINDOW_SIZE = 2 * 1024 * 1024
 _log = logging.getLogger("jetlake.spark")
@@ -53,6 +53,8 @@ class Piece(NamedTuple):
     start: int  # plain body offsets between which they lie, in this generation of the block
     end: int
     gone: bytes  # an encoded SequenceSet: which of them are not live
+    seed: int = 0  # the block's hash seed, which every generation of it has, and no other block
+    stream_id: bytes = b""
 
     @property
     def live(self) -> SequenceSet:
@@ -100,28 +102,58 @@ class PieceReader:
     def read(self, piece: Piece) -> Iterator[tuple[int, dict[str, pa.Array]]]:
         """Batches of the piece's messages: how many rows, and their columns."""
         try:
-            file = self._files.open(piece.path)
+            file, header, body = self._open(piece)
         except FileNotFoundError:
             self._losses.gone(piece.live)
             return
         with file:
-            header = _header(file)
             if header is None:
                 self._losses.damaged(piece.live, f"{piece.path}: both headers are damaged")
                 return
+            if (
+                header.hash_seed != piece.seed and header.stream_id == piece.stream_id
+            ):  # the stream was cut, and went on
+                self._losses.gone(piece.live)
+                return
+            if header.hash_seed != piece.seed:
+                self._losses.damaged(piece.live, f"{piece.path}: is another block than the one that was planned for")
+                return
             seen = 0
-            for rows, batch, count in self._decode(file, header, piece):
+            for rows, batch, count in self._decode(file, header, body, piece):
                 seen += count
                 if rows:
                     yield rows, batch
             if seen < piece.live.count:
-                self._explain(file, header, piece, piece.live.count - seen)
+                self._explain(file, header, body, piece, piece.live.count - seen)
 
-    def _decode(self, file: File, header: BlockHeader, piece: Piece) -> Iterator[tuple[int, dict[str, pa.Array], int]]:
+    def _open(self, piece: Piece) -> tuple[File, BlockHeader | None, Body | None]:
+        """The piece's file, and its whole body where that lies in frames.
+
+        To erase a message from frames, the block is written anew, and the old file is overwritten under those who read
+        it: what looks damaged is read again if there is another file.
+        """
+        while True:
+            file = open_block_file(self._files, piece.path)
+            header, body = header_of(file), None
+            source = pinned(file, header, self._files, self._keys) if header is not None else None
+            if source is not None and not source.envelope.is_plain:
+                body = read_body(source)
+            is_sound = header is not None and (body is None or not (body.damage or body.tail))
+            if is_sound or self._header_now(piece) == header:
+                return file, header, body
+            file.close()
+
+    def _header_now(self, piece: Piece) -> BlockHeader | None:
+        with open_block_file(self._files, piece.path) as file:
+            return header_of(file)
+
+    def _decode(
+        self, file: File, header: BlockHeader, body: Body | None, piece: Piece
+    ) -> Iterator[tuple[int, dict[str, pa.Array], int]]:
         """Decode the piece's bytes; also how many of its messages each batch saw, wanted or not."""
         wanted = self._wanted(piece)
         prev_seq = piece.block_first_seq - 1
-        for data, is_final in self._windows(file, header, piece):
+        for data, is_final in self._windows(file, header, body, piece):
             start = 0
             while True:
                 columns = self._pool.take(len(data) - start)
@@ -138,17 +170,17 @@ class PieceReader:
         times = {"time_ns_min": selection.time_ns_min, "time_ns_max": selection.time_ns_max}
         return Wanted.of(piece.first_seq, piece.last_seq, gone, selection.filters, **times)
 
-    def _windows(self, file: File, header: BlockHeader, piece: Piece) -> Iterator[tuple[Buffer, bool]]:
+    def _windows(
+        self, file: File, header: BlockHeader, body: Body | None, piece: Piece
+    ) -> Iterator[tuple[Buffer, bool]]:
         """The piece's bytes, some at a time, and whether they are the last ones.
 
         What the caller leaves over of a window (`_rest`) comes again in the next. A window of which nothing was taken
         holds a record larger than it, or damage: the next one is twice as large, up to all there is.
         """
         same = header.generation == piece.generation
-        source = pinned(file, header, self._files, self._keys)
-        if not source.envelope.is_plain:
-            body = read_body(source).data
-            yield (memoryview(body)[piece.start : piece.end] if same else body), True
+        if body is not None:
+            yield (memoryview(body.data)[piece.start : piece.end] if same else body.data), True
             return
         start, end = (piece.start, piece.end) if same else (0, file.size() - HEADER_SIZE)
         size = WINDOW_SIZE
@@ -166,29 +198,23 @@ class PieceReader:
             size = WINDOW_SIZE if taken else 2 * size
             start += taken
 
-    def _explain(self, file: File, header: BlockHeader, piece: Piece, count: int) -> None:
+    def _explain(self, file: File, header: BlockHeader, body: Body | None, piece: Piece, count: int) -> None:
         """Some of the piece's messages were not found: which, and why?"""
-        body = read_body(pinned(file, header, self._files, self._keys)).data
-        found = scan(body, 0, len(body), header.hash_seed, header.first_seq - 1, SubjectTable(), 0, 0)
+        data = (body if body is not None else read_body(pinned(file, header, self._files, self._keys))).data
+        found = scan(data, 0, len(data), header.hash_seed, header.first_seq - 1, SubjectTable(), 0, 0)
         missing = piece.live
         missing.difference_update(SequenceSet((seq, seq) for seq in found.seqs))
-        if missing.count != count:
-            raise CorruptBlock(piece.path, 0, f"{count} messages could not be read, a moment later {missing.count}")
         if header.generation != piece.generation:
             self._losses.gone(missing)
             return
         erased = SequenceSet()
         for offset in found.others:
-            if body[offset] & ERASED:
-                erased.add(decode_record(body, offset, len(body), header.hash_seed)[0].seq)
+            if data[offset] & ERASED:
+                erased.add(decode_record(data, offset, len(data), header.hash_seed)[0].seq)
         gone = SequenceSet((seq, seq) for seq in missing if seq in erased)
         missing.difference_update(gone)
-        self._losses.gone(gone)
+        if missing.count > count:
+            raise CorruptBlock(piece.path, 0, f"{count} messages could not be read, a moment later {missing.count}")
+        if missing.count < count:  # else they were erased after they had been read
+            self._losses.gone(gone)
         self._losses.damaged(missing, piece.path)
-
-
-def _header(file: File) -> BlockHeader | None:
-    try:
-        return decode_header(file.pread(0, HEADER_SIZE))
-    except ValueError as error:
-        raise CorruptBlock(file.path, 0, str(error)) from error

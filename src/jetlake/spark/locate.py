@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
@@ -71,8 +72,11 @@ def match_names(names: list[str], patterns: str, where: str) -> list[str]:
 
 def _in_store(root: str, patterns: str, account: str, files: Files) -> list[StreamDir]:
     streams = account_directory(root, account)
+    found = {}
     try:
-        found = {_name(files, path): path for path in directories(files, streams)}
+        for path in directories(files, streams):
+            with suppress(FileNotFoundError):  # deleted just now
+                found[_name(files, path)] = path
     except FileNotFoundError:
         raise NoStream(f"{root}: account {account} has no streams") from None
     names = match_names(list(found), patterns, f"account {account} in {root}")

@@ -17,7 +17,7 @@ from jetlake.store.block import BlockIndex, MsgBlock
 from jetlake.store.catalog import Catalog
 from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.subject_table import SubjectFilter
-from jetlake.store.view import StreamView
+from jetlake.store.view import BlockChanged, StreamView
 
 PARTITION_SIZE_DEFAULT = 512 * 1024 * 1024
 SHARE_SIZE_MIN = 8 * 1024 * 1024  # to start a task takes as long as to read so much
@@ -98,13 +98,13 @@ def last_within(catalog: Catalog, start: int, size_max: int) -> int:
     if first is None:
         return catalog.last_seq
     for block in catalog.blocks_from(first):
-        index = catalog.index(block)
-        position = index.position_from(first)
-        if position == index.count:
+        index = _index(catalog, block)
+        position = index.position_from(first) if index is not None else 0
+        if index is not None and position == index.count:
             continue
-        rest = block.body_size - index.offsets[position]
-        if rest <= size_max:
-            size_max -= rest
+        rest = block.body_size - (index.offsets[position] if index is not None else 0)
+        if rest <= size_max or index is None:
+            size_max = max(size_max - rest, 0)
             continue
         fits = _fitting(index, block, position, index.count, size_max)
         return max(index.seq(fits - 1) if fits > position else block.first_seq - 1, first)
@@ -117,11 +117,22 @@ def size_between(catalog: Catalog, first: int, last: int) -> int:
     for block in catalog.blocks_from(first):
         if block.first_seq > last:
             break
-        index = catalog.index(block)
+        index = _index(catalog, block)
+        if index is None:
+            size += block.body_size
+            continue
         position, stop = index.position_from(first), index.position_from(last + 1)
         if position < stop:
             size += index.end(stop - 1, block.body_size) - index.offsets[position]
     return size
+
+
+def _index(catalog: Catalog, block: MsgBlock) -> BlockIndex | None:
+    """Where the messages of a block lie; None when that changed since: who reads it will see what is left of it."""
+    try:
+        return catalog.index(block)
+    except BlockChanged:
+        return None
 
 
 def _fitting(index: BlockIndex, block: MsgBlock, position: int, stop: int, size_max: int) -> int:
@@ -140,10 +151,11 @@ def _can_match(view: StreamView, block: MsgBlock, selection: Selection, matcher:
 
 def _cut_block(catalog: Catalog, block: MsgBlock, first: int, last: int, size_max: int) -> Iterator[Piece]:
     """The live messages of a block between two sequences, in pieces."""
-    if first == block.first_seq and last == block.last_seq and block.body_size <= size_max:
+    is_whole = first == block.first_seq and last == block.last_seq and block.body_size <= size_max
+    index = None if is_whole else _index(catalog, block)
+    if index is None:
         yield _piece(block, first, last, 0, block.body_size)
         return
-    index = catalog.index(block)
     position, stop = index.position_from(first), index.position_from(last + 1)
     while position < stop:
         following = max(_fitting(index, block, position, stop, size_max), position + 1)
@@ -157,4 +169,7 @@ def _cut_block(catalog: Catalog, block: MsgBlock, first: int, last: int, size_ma
 
 def _piece(block: MsgBlock, first: int, last: int, start: int, end: int) -> Piece:
     gone = SequenceSet(block.gone.ranges_between(first, last))
-    return Piece(block.path, block.header.generation, block.first_seq, first, last, start, end, gone.encode())
+    header, sizes = block.header, (first, last, start, end)
+    return Piece(
+        block.path, header.generation, block.first_seq, *sizes, gone.encode(), header.hash_seed, header.stream_id
+    )

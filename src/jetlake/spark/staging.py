@@ -115,10 +115,16 @@ class Numbered(NamedTuple):
 
 
 def number(
-    block: StagedBlock, block_id: int, base_seq: int, last_time_ns: int, directory: str, files: Files = OS_FILES
+    block: StagedBlock,
+    block_id: int,
+    base_seq: int,
+    last_time_ns: int,
+    directory: str,
+    stream_id: bytes,
+    files: Files = OS_FILES,
 ) -> Numbered:
     """Make a staged block the block of a new store: sequences from base_seq + 1 on, a header, a sidecar, durable."""
-    header = BlockHeader(0, 0, block_id, 0, base_seq + block.first, 1, last_time_ns, block.seed)
+    header = BlockHeader(0, 0, block_id, 0, base_seq + block.first, 1, last_time_ns, block.seed, stream_id=stream_id)
     path = f"{directory}/{block_name(block_id)}"
     files.rename(block.path, path)
     found = MsgBlock(header, path)

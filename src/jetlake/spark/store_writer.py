@@ -8,6 +8,7 @@ messages are appended under its lock, with the ledger (`ledger.py`) around it; n
 from __future__ import annotations
 
 import os
+import secrets
 import time
 import uuid
 from collections.abc import Iterator, Sequence
@@ -143,12 +144,13 @@ class StoreWriter:
         store = f"{draft}/{target.msgs}" if target.msgs else draft
         config = self._config(results) if target.stream else None
         OS_FILES.make_dirs(store)
-        sizes = self._number(results, store)
+        stream_id = secrets.token_bytes(len(format.NO_STREAM))
+        sizes = self._number(results, store, stream_id)
         count = sum(result.count for result in results)
         time_ns = max((block.time_ns_max for result in results for block in result.blocks), default=0)
-        write_checkpoint(
-            OS_FILES, store, Checkpoint(1, count, time_ns, count, sum(done.size for done in sizes), gone=[])
-        )
+        size = sum(done.size for done in sizes)
+        checkpoint = Checkpoint(1, count, time_ns, count, size, gone=[], stream_id=stream_id.hex())
+        write_checkpoint(OS_FILES, store, checkpoint)
         Ledger(draft).set(writer, Entry(batch, "done"))
         if config is not None:
             write_meta(OS_FILES, draft, StreamMeta(created_ns=system_clock(), config=config))
@@ -164,13 +166,13 @@ class StoreWriter:
             OS_FILES.rename(draft, target.directory)
             OS_FILES.sync_dir(parent)
 
-    def _number(self, results: list[Staged], directory: str) -> list[Numbered]:
+    def _number(self, results: list[Staged], directory: str, stream_id: bytes) -> list[Numbered]:
         """Give every block its place in the stream, several at a time."""
-        jobs: list[tuple[StagedBlock, int, int, int, str]] = []
+        jobs: list[tuple[StagedBlock, int, int, int, str, bytes]] = []
         base_seq = last_time_ns = 0
         for result in results:
             for block in result.blocks:
-                jobs.append((block, len(jobs) + 1, base_seq, last_time_ns, directory))
+                jobs.append((block, len(jobs) + 1, base_seq, last_time_ns, directory, stream_id))
                 last_time_ns = max(last_time_ns, block.time_ns_max)
             base_seq += result.count
         with ThreadPoolExecutor(_NUMBERED_PER_CORE * (os.cpu_count() or 1)) as pool:

@@ -113,7 +113,7 @@ def _check_bare(path: str, names: list[str]) -> None:
     if OS_FILES.exists(f"{os.path.dirname(path)}/{META_NAME}"):
         raise BadOption(f"{path} is part of a stream: give the server's directory as path, and option stream")
     for name in names:
-        if not (name in _OWN_NAMES or ".blk" in name or name.endswith(".idx") or is_temp(name)):
+        if not (name in _OWN_NAMES or ".blk" in name or ".idx" in name or is_temp(name)):
             raise BadOption(f"{path} holds {name}, which is no part of a store: give a directory of its own")
 
 

@@ -8,12 +8,15 @@ from jetlake.ops cimport PubOp, op_count, ops_of
 from jetlake.store import format as _format
 from jetlake.store._encode_py import _check_door, op_problem
 from jetlake.store._record_c cimport HEADERS_SIZE_MAX, MSG_ID, PAYLOAD_SIZE_MAX, SUBJECT_SIZE_MAX, put, record_size
+from jetlake.store._subject_entry cimport LAST_STALE, Entry
 from jetlake.store._subject_table_c cimport SubjectTable
 
 cdef Py_ssize_t OP_WORDS = _ops.OP_WORDS
 cdef uint64_t SEQ_MAX = _format.SEQ_MAX
 cdef uint32_t OP_SPECIAL = _ops.OP_SPECIAL
 cdef uint32_t OP_MSG_ID = _ops.OP_MSG_ID
+cdef uint32_t OP_EXPECTS = _ops.OP_EXPECTS
+cdef uint32_t OP_ADMITTED = _ops.OP_ADMITTED
 assert sizeof(PubOp) == 4 * _ops.OP_WORDS
 
 
@@ -25,6 +28,16 @@ cdef inline bint _is_good(PubOp* op, uint64_t end) noexcept nogil:
     return (_lies_within(op.subject_start, op.subject_size, end) and 0 < op.subject_size <= SUBJECT_SIZE_MAX
             and _lies_within(op.headers_start, op.headers_size, end) and op.headers_size <= HEADERS_SIZE_MAX
             and _lies_within(op.payload_start, op.payload_size, end) and op.payload_size <= PAYLOAD_SIZE_MAX)
+
+
+cdef inline bint _has_last(SubjectTable table, const uint8_t* subject, Py_ssize_t size, uint64_t seq) noexcept nogil:
+    """Whether this is for certain the last sequence of a subject; 0 of one without messages."""
+    cdef int64_t slot = table.find_c(subject, size)
+    cdef Entry* entry
+    if slot < 0:
+        return seq == 0
+    entry = table.live_c(<uint32_t>slot)
+    return not entry.flags & LAST_STALE and entry.last == seq
 
 
 def encode_batch(data, ops, Py_ssize_t first, Py_ssize_t stop, chunk, uint64_t used, uint64_t base, offsets, ids,
@@ -49,7 +62,7 @@ def encode_batch(data, ops, Py_ssize_t first, Py_ssize_t stop, chunk, uint64_t u
         return first, used, 0
     while done < stop and count < count_max:
         op = op_list + done
-        if op.flags & OP_SPECIAL:
+        if op.flags & (OP_SPECIAL | OP_ADMITTED) == OP_SPECIAL:
             break
         if not _is_good(op, source_size):
             if done > first:  # what is done stands; the next call says what is wrong
@@ -57,6 +70,8 @@ def encode_batch(data, ops, Py_ssize_t first, Py_ssize_t stop, chunk, uint64_t u
             raise op_problem(source_size, ops[done * OP_WORDS:(done + 1) * OP_WORDS])
         size_needed = record_size(op.subject_size, op.headers_size, op.payload_size, False)
         if size_needed > <uint64_t>room - used:
+            break
+        if op.flags & OP_EXPECTS and not _has_last(table, source + op.subject_start, op.subject_size, op.expected):
             break
         slot = <int64_t>op.slot - 1
         if slot < 0 or not table.holds_c(<uint32_t>slot, source + op.subject_start, op.subject_size):

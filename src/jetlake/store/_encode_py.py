@@ -5,9 +5,9 @@ from __future__ import annotations
 from array import array
 
 from jetlake.errors import BadRequest, MessageTooLarge
-from jetlake.ops import OP_MSG_ID, OP_SPECIAL, OP_WORDS
+from jetlake.ops import OP_ADMITTED, OP_EXPECTS, OP_MSG_ID, OP_SPECIAL, OP_WORDS
 from jetlake.store._record_py import Record, check_sizes, encode
-from jetlake.store._subject_table_py import SubjectTable
+from jetlake.store._subject_table_py import LAST_STALE, SubjectTable
 from jetlake.store.format import MSG_ID, SEQ_MAX, Buffer
 
 
@@ -37,8 +37,8 @@ def encode_batch(
     done = first
     while done < stop and count < len(offsets):
         op = ops[done * OP_WORDS : (done + 1) * OP_WORDS]
-        subject_at, subject_size, _, _, headers_at, headers_size, payload_at, payload_size, _, flags = op
-        if flags & OP_SPECIAL:
+        subject_at, subject_size, _, _, headers_at, headers_size, payload_at, payload_size, _, flags, low, high = op
+        if flags & (OP_SPECIAL | OP_ADMITTED) == OP_SPECIAL:
             break
         problem = op_problem(len(data), op)
         if problem is not None:
@@ -50,6 +50,8 @@ def encode_batch(
         payload = bytes(data[payload_at : payload_at + payload_size])
         record = encode(Record(MSG_ID if flags & OP_MSG_ID else 0, subject, headers, payload, seq, time_ns), seed)
         if len(record) > len(chunk) - used:
+            break
+        if flags & OP_EXPECTS and not has_last(table, subject, low | high << 32):
             break
         slot = table.intern(subject)
         table.add(slot, seq)
@@ -64,6 +66,12 @@ def encode_batch(
         seq += 1
         done += 1
     return done, used, size
+
+
+def has_last(table: SubjectTable, subject: bytes, seq: int) -> bool:
+    """Whether this is for certain the last sequence of a subject; 0 of one without messages."""
+    slot = table.find(subject)
+    return seq == 0 if slot < 0 else not table.flags(slot) & LAST_STALE and table.last(slot) == seq
 
 
 def op_problem(data_size: int, op: array[int]) -> Exception | None:

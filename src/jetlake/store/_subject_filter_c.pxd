@@ -16,6 +16,8 @@ cdef class SubjectFilter:
     cdef readonly bint is_all
     cdef Pattern* items
     cdef Py_ssize_t item_count
+    cdef Py_ssize_t literal_count   # they stand first
 
     cdef bint matches_c(self, const unsigned char* subject, Py_ssize_t size) noexcept nogil
+    cdef bint _matches_wild(self, const unsigned char* subject, Py_ssize_t size) noexcept nogil
     cdef bint all_literal(self) noexcept nogil

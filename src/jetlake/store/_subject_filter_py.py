@@ -14,7 +14,7 @@ from jetlake.subjects import encode_subject
 class SubjectFilter:
     """One or several valid patterns, matched as "any of"; none at all matches everything."""
 
-    __slots__ = ("_tokens", "is_all", "patterns")
+    __slots__ = ("_literals", "_tokens", "_wild", "is_all", "patterns")
 
     def __init__(self, patterns: Sequence[str | bytes]) -> None:
         if isinstance(patterns, (str, bytes)):
@@ -22,6 +22,8 @@ class SubjectFilter:
         self.patterns = tuple(encode_subject(p) if isinstance(p, str) else bytes(p) for p in patterns)
         self.is_all = not self.patterns or b">" in self.patterns
         self._tokens = [pattern.split(b".") for pattern in self.patterns]
+        self._wild = [tokens for tokens in self._tokens if b"*" in tokens or b">" in tokens]
+        self._literals = {b".".join(tokens) for tokens in self._tokens if not (b"*" in tokens or b">" in tokens)}
 
     @property
     def literal(self) -> bytes | None:
@@ -30,12 +32,12 @@ class SubjectFilter:
 
     def matches(self, subject: bytes) -> bool:
         """True when a pattern matches this subject."""
-        tokens = subject.split(b".")
-        return self.is_all or any(_tokens_match(pattern, tokens) for pattern in self._tokens)
+        tokens = subject.split(b".") if self._wild else []
+        return self.is_all or subject in self._literals or any(_tokens_match(pattern, tokens) for pattern in self._wild)
 
     def all_literal(self) -> bool:
         """True when there are patterns and none has a wildcard."""
-        return not self.is_all and not any(b"*" in tokens or b">" in tokens for tokens in self._tokens)
+        return not self.is_all and not self._wild
 
     def prefixes(self) -> list[bytes]:
         """What matching subjects begin with, one for each pattern."""

@@ -5,6 +5,7 @@ The memo is looked at first: a slot known not to match costs no visit to its ent
 its count. Nothing is remembered of slots without live messages. One literal subject is sought by its slot alone.
 """
 
+from cpython cimport array
 from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE
 from libc.stdint cimport UINT64_MAX, int64_t, uint32_t, uint64_t
 
@@ -12,7 +13,11 @@ from jetlake.store._subject_entry cimport Entry, subject_of
 from jetlake.store._subject_filter_c cimport SubjectFilter
 from jetlake.store._subject_table_c cimport SubjectTable
 
+from array import array as new_array
+
 from jetlake.store._subject_scan_py import check_live, check_scan
+
+cdef array.array _U64 = new_array("Q")
 
 cdef enum:
     UNKNOWN = 0
@@ -186,4 +191,32 @@ def count_live(
             break
         index = position_after(seqs, stop, end, ends[place] - base)
         place += 1
+    return found
+
+
+def list_live(
+    SubjectTable table not None, SubjectFilter filter not None, const uint32_t[::1] ids not None, count,
+    const uint32_t[::1] seqs, base_seq, first, last,
+    const uint64_t[::1] starts not None, const uint64_t[::1] ends not None, bytearray memo not None,
+):
+    """The sequences of the messages that `count_live` counts."""
+    cdef Py_ssize_t total = count_live(
+        table, filter, ids, count, seqs, base_seq, first, last, starts, ends, memo
+    )
+    cdef array.array found = array.clone(_U64, total, False)
+    if not total:
+        return found
+    cdef unsigned char* known = <unsigned char*> PyByteArray_AS_STRING(memo)
+    cdef uint64_t base = base_seq, low = max(first, base_seq), seq
+    cdef int64_t wanted = one_slot(table, filter)
+    cdef Py_ssize_t place = range_from(ends, low), index = position_from(seqs, 0, count, low - base), kept = 0
+    while kept < total:
+        seq = base + (<uint64_t> index if seqs is None else seqs[index])
+        while place < ends.shape[0] and ends[place] < seq:
+            place += 1
+        if place == ends.shape[0] or seq < starts[place]:
+            if ids[index] == wanted if wanted != MANY else slot_matches(table, filter, ids[index], known):
+                found.data.as_ulonglongs[kept] = seq
+                kept += 1
+        index += 1
     return found

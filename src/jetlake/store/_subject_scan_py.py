@@ -8,6 +8,7 @@ nothing is remembered of it. A filter of one literal subject has one slot, which
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 
@@ -62,18 +63,35 @@ def count_live(
     Message i has the sequence base_seq + seqs[i], or base_seq + i without `seqs`; sequences ascend. Gone are those of
     starts[i]..ends[i], which ascend and do not overlap: the arrays of a SequenceSet.
     """
+    return len(list_live(table, filter, ids, count, seqs, base_seq, first, last, starts, ends, memo))
+
+
+def list_live(
+    table: SubjectTable,
+    filter: SubjectFilter,
+    ids: Sequence[int],
+    count: int,
+    seqs: Sequence[int] | None,
+    base_seq: int,
+    first: int,
+    last: int,
+    starts: Sequence[int],
+    ends: Sequence[int],
+    memo: bytearray,
+) -> array[int]:
+    """The sequences of the messages that `count_live` counts."""
     check_live(table, ids, count, seqs, base_seq, first, last, starts, ends, memo)
     match = _matcher(table, filter, ids, 0, count, memo)
     distances = range(count) if seqs is None else seqs
-    place, found = bisect_left(ends, first), 0
+    place, found = bisect_left(ends, first), array("Q")
     for index in range(bisect_left(distances, first - base_seq, 0, count), count):
         seq = base_seq + distances[index]
         if seq > last:
             break
         while place < len(ends) and ends[place] < seq:
             place += 1
-        if place == len(ends) or seq < starts[place]:
-            found += match(ids[index])
+        if (place == len(ends) or seq < starts[place]) and match(ids[index]):
+            found.append(seq)
     return found
 
 

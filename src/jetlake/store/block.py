@@ -12,6 +12,9 @@ What is always true
     live messages are the sequences of [first_seq, last_seq] that are not in `gone`
     the index knows every message record of the body, gone ones included, in ascending order
     a sealed block's body never changes
+
+Damage raises nothing here: `read` gives as many bytes as can be had, and `record` None where there is no sound record.
+What to make of it is up to `Catalog.record_at` and `Retention.lose`, for all readers alike.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 
 from jetlake.store.format import BlockHeader
-from jetlake.store.record import Record, decode
+from jetlake.store.record import BadRecord, Record, decode
 from jetlake.store.removal import RemovalGroup
 from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.subject_table import SubjectTable
@@ -260,12 +263,14 @@ class MsgBlock:
         self.time_ns_min, self.time_ns_max = min(self.time_ns_min, time_ns), max(self.time_ns_max, time_ns)
 
     def read(self, start: int, end: int) -> bytes:
-        """Bytes start..end-1 of the body, from memory or from disk."""
+        """Bytes start..end-1 of the body, from memory or from disk, or as many of them as come before damage."""
         chunks, parts = self.chunks, list[bytes]()
         if not chunks or end <= chunks[0].base:
             return self.read_body(start, end)
         if start < chunks[0].base:
             parts.append(self.read_body(start, chunks[0].base))
+            if len(parts[0]) < chunks[0].base - start:
+                return parts[0]
             start = chunks[0].base
         place = bisect_right(chunks, start, key=_chunk_base) - 1
         while start < end:
@@ -274,11 +279,15 @@ class MsgBlock:
             start, place = chunk.end, place + 1
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def record(self, index: BlockIndex, position: int) -> Record:
-        """Decode the message at a position of the index; BadRecord when its bytes are damaged."""
+    def record(self, index: BlockIndex, position: int) -> Record | None:
+        """Decode the message at a position of the index; None when its bytes are damaged."""
         start = index.offsets[position]
         data = self.read(start, index.end(position, self.body_size))
-        return decode(data, 0, len(data), self.seed)[0]
+        try:
+            record = decode(data, 0, len(data), self.seed)[0]
+        except BadRecord:
+            return None
+        return record if record.is_message and record.seq == index.seq(position) else None
 
 
 def _chunk_base(chunk: Chunk) -> int:

@@ -25,6 +25,7 @@ from jetlake.store.format import (
     FRAME_MAGIC,
     FRAME_TAIL_SIZE,
     HEADER_SIZE,
+    NO_STREAM,
     BlockHeader,
     decode_header,
     hash64,
@@ -60,6 +61,7 @@ class BlockFile:
         self.is_pinned = False  # stays open: its name is about to lead to another file
         self.is_dirty = False  # written to, and not synced: stays open too, so that a sync hears of every error
         self.was_used = False  # since `OPEN_FILES` last looked for a file to close
+        self.is_secret = False  # when it goes, its bytes must be overwritten
         self._file: File | None = None
         self._decoded: OrderedDict[int, bytes] = OrderedDict()
 
@@ -198,6 +200,23 @@ class BlockFile:
             raise CorruptBlock(self.path, start, f"{end - start} bytes wanted, no readable frame holds them")
         return b"".join(parts)
 
+    def damaged_frame(self, offset: int) -> Frame | None:
+        """The frame that holds a body offset, if it cannot be read."""
+        place = bisect_right(self.frames, offset, key=lambda frame: frame.plain_offset) - 1
+        frame = self.frames[place] if place >= 0 else None
+        if frame is None or offset >= frame.plain_offset + frame.plain_size:
+            return None
+        try:
+            self._plain(frame)
+        except (CorruptBlock, OSError):
+            return frame
+        return None
+
+    def frame_after(self, offset: int, end: int) -> int:
+        """Where the first frame that begins after a body offset does; `end` when none does."""
+        place = bisect_right(self.frames, offset, key=lambda frame: frame.plain_offset)
+        return self.frames[place].plain_offset if place < len(self.frames) else end
+
     def _plain(self, frame: Frame) -> bytes:
         decoded = self._decoded  # another thread may release the file meanwhile
         plain = decoded.get(frame.plain_offset)
@@ -278,10 +297,10 @@ def frame_cuts(offsets: Sequence[int], count: int, start: int, end: int) -> list
 
 def encode_frame(envelope: Envelope, plain: memoryview | bytes, plain_offset: int, last_seq: int, seed: int) -> bytes:
     """The bytes of a frame."""
-    nonce_and_tag = envelope.seal(plain, FRAME_HEAD.pack(FRAME_MAGIC, plain_offset, len(plain), 0))
-    head = FRAME_HEAD.pack(FRAME_MAGIC, plain_offset, len(plain), len(nonce_and_tag))
+    stored = envelope.seal(plain, _aad(envelope, plain_offset, len(plain), last_seq.to_bytes(8, "little")))
+    head = FRAME_HEAD.pack(FRAME_MAGIC, plain_offset, len(plain), len(stored))
     head += hash64(head, seed).to_bytes(8, "little")
-    data = head + nonce_and_tag + last_seq.to_bytes(8, "little") + (last_seq ^ seed).to_bytes(8, "little")
+    data = head + stored + last_seq.to_bytes(8, "little") + (last_seq ^ seed).to_bytes(8, "little")
     return data + hash64(data, seed).to_bytes(8, "little")
 
 
@@ -296,11 +315,18 @@ def open_frame(envelope: Envelope, data: bytes, start: int, seed: int) -> tuple[
     if hash64(memoryview(data)[start : frame.file_end - 8], seed) != stored_hash:
         return "frame checksum does not match"
     stored = memoryview(data)[start + FRAME_HEAD_SIZE : frame.file_end - FRAME_TAIL_SIZE]
-    aad = FRAME_HEAD.pack(FRAME_MAGIC, frame.plain_offset, frame.plain_size, 0)
+    last_seq = data[frame.file_end - FRAME_TAIL_SIZE : frame.file_end - FRAME_TAIL_SIZE + 8]
+    aad = _aad(envelope, frame.plain_offset, frame.plain_size, last_seq)
     try:
         return frame, envelope.open(stored, aad, frame.plain_size)
     except EnvelopeError as error:
         return str(error)
+
+
+def _aad(envelope: Envelope, plain_offset: int, plain_size: int, last_seq: bytes) -> bytes:
+    """What is authenticated with a frame."""
+    head = FRAME_HEAD.pack(FRAME_MAGIC, plain_offset, plain_size, 0)
+    return head + last_seq if envelope.is_bound else head
 
 
 def frame_at(data: bytes, start: int, seed: int) -> Frame | None:
@@ -334,7 +360,19 @@ def envelope_of(header: BlockHeader, keys: Sequence[KeySource], path: str) -> En
     if not keys:
         raise WrongKey(path, "is encrypted, and no key was given")
     for source in keys:
-        key = block_key(source.master(header.store_salt), header.block_salt)
+        key = key_of(header, source)
         if key_check(key) == header.key_check:
-            return Envelope(compression, cipher, key)
+            return Envelope(compression, cipher, key, is_bound=header.stream_id != NO_STREAM)
     raise WrongKey(path, "is encrypted with another key")
+
+
+def key_of(header: BlockHeader, source: KeySource) -> bytes:
+    """The key that a block would have if it were encrypted with this source's."""
+    return block_key(source.master(header.store_salt), header.block_salt, header.key_context)
+
+
+def is_under(header: BlockHeader, cipher: Cipher, keys: Sequence[KeySource]) -> bool:
+    """Whether a block is encrypted with the cipher and the first of the keys; with none, whether it is not."""
+    if header.cipher != cipher or cipher is Cipher.NONE:
+        return header.cipher == cipher
+    return key_check(key_of(header, keys[0])) == header.key_check

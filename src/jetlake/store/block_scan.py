@@ -89,7 +89,8 @@ def read_body(file: BlockFile, scratch: bytearray | None = None) -> Body:
         plain[frame.plain_offset : frame.plain_offset + frame.plain_size] = piece
         frames.append(frame._replace(file_offset=HEADER_SIZE + offset))
         offset = sound_end = frame.file_end
-        last_seq = max(last_seq, _seqs_of_frame_tail(data[:sound_end], file.header.hash_seed)[0])
+        tail = data[sound_end - FRAME_TAIL_SIZE : sound_end]
+        last_seq = max(last_seq, _seqs_of_frame_tail(tail, file.header.hash_seed)[0])
     return Body(bytes(plain), frames, file_size, HEADER_SIZE + sound_end, data[sound_end:], damage, last_seq)
 
 
@@ -169,6 +170,8 @@ def _read_others(block: MsgBlock, data: Buffer, offsets: list[int]) -> list[Remo
             elif group.block_id == block.id:
                 if group.generation == block.header.generation:
                     block.gone.update(group.seqs)
+                    if group.kind == LOST:
+                        block.lost.update(group.seqs)
             elif not group.block_id and group.seqs.first >= block.first_seq:
                 block.gone.update(group.seqs)  # a rewritten block says what it left out
                 block.last_seq = max(block.last_seq, group.seqs.last)

@@ -12,7 +12,6 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from jetlake.errors import CorruptBlock
 from jetlake.store.block import BlockIndex, MsgBlock
 from jetlake.store.catalog import Catalog
 from jetlake.store.trim import leave, locate, measure_at, oldest_in, oldest_known
@@ -100,18 +99,19 @@ def _measured(store: Retention, block: MsgBlock, seqs: array[int]) -> _Part:
     while place < len(seqs):
         before, place = place, _measure_window(store, part, index, positions, place)
         if place == before:
-            subject = index.table.subject(index.ids[positions[place]])
-            part.slots[place] = table.find(subject)
-            part.sizes[place] = store._damaged_size(block, index, positions[place])
-            place += 1
+            stop = store.unreadable_at(block, index, positions[place]).stop
+            while place < len(seqs) and positions[place] < stop:
+                subject = index.table.subject(index.ids[positions[place]])
+                part.slots[place] = table.find(subject)
+                part.sizes[place] = store._damaged_size(block, index, positions[place])
+                place += 1
     return part
 
 
 def _measure_window(store: Retention, part: _Part, index: BlockIndex, positions: array[int], place: int) -> int:
     """Measure as many messages as can be read at once; up to which."""
-    try:
-        data, base = window(part.block, index, positions, place, len(positions))
-    except CorruptBlock:
+    data, base = window(part.block, index, positions, place, len(positions))
+    if not data:
         return place
     return measure_at(
         data,

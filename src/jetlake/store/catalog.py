@@ -16,9 +16,9 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
-from jetlake.errors import CorruptBlock, MessageNotFound
+from jetlake.errors import MessageNotFound
 from jetlake.store.block import BlockIndex, MsgBlock
-from jetlake.store.record import BadRecord, Record
+from jetlake.store.record import Record
 from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.subject_table import SubjectTable
 
@@ -62,6 +62,12 @@ class Catalog:
         self.size = 0
         self.lost = SequenceSet()
         self.load_index: Callable[[MsgBlock], BlockIndex] | None = None
+        self.on_unreadable: Callable[[int], None] | None = None  # told of a live message whose bytes are damaged
+
+    @property
+    def floor_seq(self) -> int:
+        """Below it nothing is left, and nobody needs to know what became of it; at or before the first message."""
+        return min(self.first_seq, self.lost.first) if self.lost else self.first_seq
 
     @property
     def active(self) -> MsgBlock:
@@ -135,24 +141,37 @@ class Catalog:
             self.forget(block)
 
     def record(self, seq: int) -> Record:
-        """The live message at a sequence; MessageNotFound, or CorruptBlock when its bytes are damaged."""
+        """The live message at a sequence; MessageNotFound when there is none, or none that can be read."""
+        record = self.find(seq)
+        if record is None:
+            raise MessageNotFound(f"sequence {seq}")
+        return record
+
+    def find(self, seq: int) -> Record | None:
+        """The live message at a sequence, if there is one that can be read."""
         block = self.block_of(seq)
         if block is None or not block.is_live(seq):
-            raise MessageNotFound(f"sequence {seq}")
+            return None
         index = self.index(block)
         position = index.position(seq)
         assert position >= 0, f"sequence {seq} is live but not in the index of block {block.id}"
-        try:
-            record = block.record(index, position)
-            if record.seq == seq and record.is_message:
-                return record
-            problem = f"sequence {record.seq} where {seq} belongs"
-        except (BadRecord, CorruptBlock) as error:
-            problem = f"sequence {seq}: {error}"
-        if block.index is not None and block.index is not index:  # the block was written anew meanwhile
-            return self.record(seq)
-        self.lost.add(seq)
-        raise CorruptBlock(block.path, index.offsets[position], problem)
+        return self.record_at(block, index, position)
+
+    def record_at(self, block: MsgBlock, index: BlockIndex, position: int) -> Record | None:
+        """The message at a position of a block's index, gone ones too; None when it cannot be read.
+
+        If that is a live one, the store is told, which takes it for lost from then on.
+        """
+        seq = index.seq(position)
+        if seq in block.lost:
+            return None
+        record = block.record(index, position)
+        if record is None and block.is_live(seq):
+            if block.index is not None and block.index is not index:  # the block was written anew meanwhile
+                return self.find(seq)
+            if self.on_unreadable is not None:
+                self.on_unreadable(seq)
+        return record
 
     def gone(self) -> SequenceSet:
         """The sequences between first and last that hold no message."""

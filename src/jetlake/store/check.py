@@ -9,6 +9,7 @@ Problems by kind. A *note* is something that does no harm or that opening the st
     header      a copy of a block's header is damaged; a note when the block was never finished and holds nothing
     checksum    bytes that are not a sound record
     order       a sound record, or a block, whose sequences do not ascend
+    foreign     a block of another stream
     frame       bytes that are not a sound frame, or frames that do not follow one another
     torn        an unfinished write at the end of the last block: a note
     record      a sound record that makes no sense
@@ -25,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from jetlake.errors import CorruptBlock
 from jetlake.store.block import MsgBlock
 from jetlake.store.block_file import BlockFile
 from jetlake.store.block_scan import BlockScan, Body, read_body, read_tombstones, scan_block
@@ -41,12 +43,22 @@ from jetlake.store.check_block import (
     sidecar_differences,
     unsound_bytes,
 )
+from jetlake.store.checkpoint import KIND as CHECKPOINT_KIND
 from jetlake.store.checkpoint import Checkpoint, decode_checkpoint
 from jetlake.store.envelope import KeySource
 from jetlake.store.files import OS_FILES, Files, is_temp
-from jetlake.store.format import CHECKPOINT_NAME, parse_block_name, sidecar_name
-from jetlake.store.legacy import MARKER_NAME
+from jetlake.store.format import (
+    CHECKPOINT_NAME,
+    MARKER_NAME,
+    NO_STREAM,
+    BlockHeader,
+    is_own_name,
+    parse_block_name,
+    sidecar_name,
+)
+from jetlake.store.identity import Identity, identify
 from jetlake.store.removal import ERASE, LOST, RemovalGroup, decode_group
+from jetlake.store.sealed_file import Sealer
 from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.subject_table import SubjectTable
 
@@ -127,6 +139,7 @@ class _Check:
         self.report = Report(directory)
         self.checkpoint: Checkpoint | None = None
         self.checkpoint_gone = SequenceSet()
+        self.identity = Identity(NO_STREAM, None)
         self.floor_seq = self.last_seq = self.last_block_id = 0
         self.last_path = ""
         self.ranges: list[tuple[int, int]] = []  # the blocks' sequences, newest first
@@ -137,9 +150,11 @@ class _Check:
 
     def run(self) -> Report:
         names = self.files.list(self.directory)
-        blocks = [found for path in self._block_paths(names) if (found := self._open(*path)) is not None]
+        checkpoint = self._read_checkpoint(names)
+        paths = self._block_paths(names)
+        self.identity = identify(checkpoint, self._headers(paths))
+        blocks = [found for path in paths if (found := self._open(*path)) is not None]
         self._note_left_overs(names)
-        self._read_checkpoint(names)
         for block, file in reversed(blocks):
             try:
                 self._check_block(block, file, is_last=block is blocks[-1][0])
@@ -176,31 +191,44 @@ class _Check:
         if header is not None and header.block_id != block_id:
             self._problem(path, 0, "header", f"says that it is block {header.block_id}")
             return None
+        if header is not None and not self.identity.owns(header):
+            self._problem(path, 0, "foreign", "is a block of another stream")
+            return None
         return None if header is None else open_block(self.files, path, header, self.keys)
 
     def _note_left_overs(self, names: list[str]) -> None:
         for name in names:
             is_orphan = name.endswith(".idx") and f"{name.removesuffix('.idx')}.blk" not in names
-            is_aside = name.endswith((".blk.new", ".blk.shred", ".blk.damaged"))
+            is_aside = name.endswith((".blk.new", ".blk.shred")) or (name.endswith(".damaged") and is_own_name(name))
             if is_orphan or is_aside or is_temp(name) or name == MARKER_NAME:
                 self._problem(f"{self.directory}/{name}", None, "left-over", "is left over", "note")
 
-    def _read_checkpoint(self, names: list[str]) -> None:
+    def _headers(self, paths: list[tuple[int, str]]) -> Iterator[BlockHeader]:
+        found = (check_header(self.files, path)[0] for _, path in paths)
+        return (header for header in found if header is not None)
+
+    def _read_checkpoint(self, names: list[str]) -> Checkpoint | None:
+        """Read the checkpoint; `checkpoint` is what it says of messages, unless that is about to change."""
         if CHECKPOINT_NAME not in names:
-            return
+            return None
         path = f"{self.directory}/{CHECKPOINT_NAME}"
         try:
-            checkpoint = decode_checkpoint(self.files.read(path))
+            data = Sealer(keys=self.keys).open(self.files.read(path), CHECKPOINT_KIND, path)
+            checkpoint = decode_checkpoint(data)
+        except CorruptBlock as error:
+            self._problem(path, error.offset, "checkpoint", error.problem, "note")
+            return None
         except ValueError as error:
             self._problem(path, None, "checkpoint", str(error), "note")
-            return
-        if checkpoint.truncate_seq is not None:  # what it says is about to change
+            return None
+        if checkpoint.truncate_seq is not None:
             text = f"a truncation to sequence {checkpoint.truncate_seq} is under way"
             self._problem(path, None, "checkpoint", text, "note")
-            return
+            return checkpoint
         self.checkpoint, self.checkpoint_gone = checkpoint, checkpoint.gone_seqs
         if checkpoint.first_seq > 0:
             self.checkpoint_gone.add_range(0, checkpoint.first_seq - 1)
+        return checkpoint
 
     # One block
 
@@ -305,7 +333,7 @@ class _Check:
                 self._problem(file, offset, "removal", text)
             if group.generation != generation:
                 continue
-            self.explained.update(group.seqs)
+            (self.lost if group.kind == LOST else self.explained).update(group.seqs)
             if group.kind == ERASE:
                 if not records.is_erased(group.place):
                     severity: Severity = "note" if file == self.last_path else "damage"
@@ -318,7 +346,7 @@ class _Check:
                 self._problem(file, offset, "removal", text)
             elif any(named.count_between(first, last) for first, last in inside.ranges()):
                 self._problem(file, offset, "removal", f"removes some of {show_ranges(inside)} for a second time")
-            elif not damaged and records.subjects(inside) != group.subjects:
+            elif not damaged and group.kind != LOST and records.subjects(inside) != group.subjects:
                 text = f"counts other messages or bytes than {show_ranges(inside)} of {block.path} have"
                 self._problem(file, offset, "removal", text)
             named.update(inside)

@@ -1,9 +1,10 @@
 """The checkpoint `stream.state`: a few facts about the whole stream that no single block can vouch for.
 
 Recovery does not need it: blocks and sidecars say everything. It is a second witness: the last sequence (a tail that
-vanished cannot be taken for one that was never written), what was deleted, and a truncation that was under way. It is
-JSON and a line with its hash, so that a person can read it. Written when a block is sealed, and with `gone` on a clean
-stop.
+vanished cannot be taken for one that was never written), what was deleted, a truncation that was under way, and which
+blocks are the stream's (`identity.py`). It is JSON and a line with its hash, so that a person can read it; in an
+encrypted store that is sealed (`sealed_file.py`). Written when the stream is made and when a block is sealed, and with
+`gone` on a clean stop.
 
 The block that is being written to can vanish as a whole. `block_id` says that it was there, and `reserved_seq` how far
 its sequences may have gone: before a higher one is acknowledged, the checkpoint is written again with some to spare.
@@ -13,11 +14,16 @@ from __future__ import annotations
 
 import msgspec
 
+from jetlake.errors import CorruptBlock
 from jetlake.store.files import Files, atomic_write
 from jetlake.store.format import CHECKPOINT_NAME, hash64
+from jetlake.store.sealed_file import Sealer
 from jetlake.store.sequence_set import SequenceSet
 
-VERSION = 1
+KIND = b"checkpoint"
+_PLAIN = Sealer()
+VERSION = 2
+_VERSIONS = (1, VERSION)  # the first one had no stream_id
 
 
 class Checkpoint(msgspec.Struct, forbid_unknown_fields=True):
@@ -31,6 +37,8 @@ class Checkpoint(msgspec.Struct, forbid_unknown_fields=True):
     gone: list[tuple[int, int]] | None = None  # between first and last; only of a clean stop
     lost: list[tuple[int, int]] = []
     truncate_seq: int | None = None  # a truncation to this sequence was begun
+    stream_id: str = ""  # in hex
+    unmarked: list[tuple[int, int]] = []  # id and hash seed of the blocks that do not have it in their headers
     block_id: int = 0  # the block that was being written to
     reserved_seq: int = 0  # no sequence above it was acknowledged
     version: int = VERSION
@@ -48,9 +56,12 @@ class Checkpoint(msgspec.Struct, forbid_unknown_fields=True):
         return max(self.last_seq, self.reserved_seq) if self.block_id > last_block_id else self.last_seq
 
 
-def write_checkpoint(files: Files, directory: str, checkpoint: Checkpoint, *, durable: bool = True) -> None:
+def write_checkpoint(
+    files: Files, directory: str, checkpoint: Checkpoint, sealer: Sealer = _PLAIN, *, durable: bool = True
+) -> None:
     """Replace the checkpoint."""
-    atomic_write(files, f"{directory}/{CHECKPOINT_NAME}", [encode_checkpoint(checkpoint)], durable=durable)
+    data = sealer.seal(encode_checkpoint(checkpoint), KIND)
+    atomic_write(files, f"{directory}/{CHECKPOINT_NAME}", [data], durable=durable)
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
@@ -59,11 +70,12 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     return body + b"%016x\n" % hash64(body, 0)
 
 
-def read_checkpoint(files: Files, directory: str) -> Checkpoint | None:
-    """The checkpoint; None when there is none, or a damaged one: ValueError tells that apart in `decode_checkpoint`."""
+def read_checkpoint(files: Files, directory: str, sealer: Sealer = _PLAIN) -> Checkpoint | None:
+    """The checkpoint; None when there is none, or a damaged one. Raises WrongKey."""
     try:
-        return decode_checkpoint(files.read(f"{directory}/{CHECKPOINT_NAME}"))
-    except (FileNotFoundError, ValueError):
+        path = f"{directory}/{CHECKPOINT_NAME}"
+        return decode_checkpoint(sealer.open(files.read(path), KIND, path))
+    except (FileNotFoundError, CorruptBlock, ValueError):
         return None
 
 
@@ -76,6 +88,6 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
         checkpoint = msgspec.json.decode(body, type=Checkpoint)
     except msgspec.DecodeError as error:
         raise ValueError(f"checkpoint: {error}") from error
-    if checkpoint.version != VERSION:
+    if checkpoint.version not in _VERSIONS:
         raise ValueError(f"checkpoint version {checkpoint.version}, expected {VERSION}")
     return checkpoint

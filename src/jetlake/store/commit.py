@@ -25,7 +25,8 @@ from jetlake.store.block_file import BlockFile
 from jetlake.store.checkpoint import Checkpoint, write_checkpoint
 from jetlake.store.files import Files, atomic_write, is_no_space
 from jetlake.store.format import block_name, sidecar_name
-from jetlake.store.rewrite import Rewrite
+from jetlake.store.rewrite import Rewrite, shred_file
+from jetlake.store.sealed_file import Sealer
 from jetlake.store.sidecar import Seal, encode_sidecar
 from jetlake.store.summary import subject_bits
 
@@ -64,6 +65,7 @@ class Commit:
 
     files: Files
     directory: str
+    sealer: Sealer
     sync: bool
     last_seq: int
     writes: list[BlockWrite] = field(default_factory=list)
@@ -114,7 +116,7 @@ class Commit:
                 data = encode_sidecar(write.sealed, write.index, write.file)
                 atomic_write(self.files, f"{self.directory}/{sidecar_name(write.block.id)}", [data], durable=self.sync)
         if self.checkpoint is not None:
-            write_checkpoint(self.files, self.directory, self.checkpoint, durable=self.sync)
+            write_checkpoint(self.files, self.directory, self.checkpoint, self.sealer, durable=self.sync)
 
     def _drop(self) -> None:
         for file in self.dropped:
@@ -143,6 +145,8 @@ def remove_block(files: Files, directory: str, file: BlockFile) -> None:
     """Remove a block's file and its sidecar; either may be gone already."""
     file.release()
     block_id = file.header.block_id
+    if file.is_secret and files.exists(file.path):
+        shred_file(files, directory, file.path)
     for name in (block_name(block_id), sidecar_name(block_id)):
         try:
             files.remove(f"{directory}/{name}")

@@ -56,6 +56,7 @@ import struct
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import xxhash
 
@@ -350,26 +351,29 @@ def _check_pending(state: ConsumerState) -> None:
         previous = entry.seq
 
 
-def encode_state(state: ConsumerState, meta: bytes = b"") -> bytes:
-    """The bytes of a state's file."""
+class PackedPending(NamedTuple):
+    """Pending messages as they stand in the file."""
+
+    entry_count: int
+    time_base_ns: int
+    data: bytes
+
+
+def encode_state(state: ConsumerState, meta: bytes = b"", packed: PackedPending | None = None) -> bytes:
+    """The bytes of a state's file. Its pending messages may be packed already: there may be very many."""
     check_state(state)
-    time_base_ns = min((entry.time_ns for entry in state.pending.values()), default=0)
+    assert packed is None or not state.pending
+    packed = packed or _pack_pending(state)
     header = HEADER.pack(
         MAGIC,
         VERSION,
-        len(state.pending),
+        packed.entry_count,
         len(state.redelivered),
         len(meta),
         *(getattr(state, position) for position in _POSITIONS),
-        time_base_ns,
+        packed.time_base_ns,
     )
-    parts = [header, meta]
-    stream_seq, consumer_seq = state.ack_floor_stream_seq, state.ack_floor_consumer_seq
-    for seq, entry in sorted(state.pending.items()):
-        parts.append(encode_varint(seq - stream_seq))
-        parts.append(encode_varint(entry.seq - consumer_seq))
-        parts.append(encode_varint(entry.time_ns - time_base_ns))
-        stream_seq, consumer_seq = seq, entry.seq
+    parts = [header, meta, packed.data]
     stream_seq = 0
     for seq, count in sorted(state.redelivered.items()):
         parts.append(encode_varint(seq - stream_seq))
@@ -377,6 +381,17 @@ def encode_state(state: ConsumerState, meta: bytes = b"") -> bytes:
         stream_seq = seq
     body = b"".join(parts)
     return body + HASH.pack(xxhash.xxh64_intdigest(body))
+
+
+def _pack_pending(state: ConsumerState) -> PackedPending:
+    time_base_ns = min((entry.time_ns for entry in state.pending.values()), default=0)
+    parts: list[bytes] = []
+    stream_seq, consumer_seq = state.ack_floor_stream_seq, state.ack_floor_consumer_seq
+    for seq, entry in sorted(state.pending.items()):
+        steps = (seq - stream_seq, entry.seq - consumer_seq, entry.time_ns - time_base_ns)
+        parts += map(encode_varint, steps)
+        stream_seq, consumer_seq = seq, entry.seq
+    return PackedPending(len(state.pending), time_base_ns, b"".join(parts))
 
 
 def decode_state(data: Buffer, path: str = "consumer state") -> tuple[ConsumerState, bytes]:

@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Iterable, Iterator, Sequence
 
 from jetlake.errors import BadRequest, CorruptBlock, LimitExceeded, MessageNotFound, StoreClosed
-from jetlake.ops import OP_MSG_ID, OP_SPECIAL, OP_WORDS
+from jetlake.ops import OP_ADMITTED, OP_EXPECTS, OP_MSG_ID, OP_SPECIAL, OP_WORDS
 from jetlake.store._encode_py import op_problem
 from jetlake.store.api import Discard, Pending, SimpleState, StoredMsg, StreamLimits, StreamState
 from jetlake.store.block import MsgBlock
@@ -22,6 +22,7 @@ from jetlake.store.bulk_removal import remove_all
 from jetlake.store.encode import encode_batch
 from jetlake.store.format import BLOCK_SEQ_SPAN_MAX, EXPIRES, MSG_ID, NEVER_NS, SEQ_MAX, SKIP, Buffer
 from jetlake.store.locked import locked
+from jetlake.store.queries import Filter
 from jetlake.store.record import Record, check_sizes, encode
 from jetlake.store.retention import Retention
 from jetlake.store.varint import encode_varint
@@ -86,7 +87,8 @@ class BlockStore(Retention):
         self._done()
 
     def append_batch(self, data: Buffer, ops: array[int], first: int = 0, stop: int | None = None) -> tuple[int, int]:
-        """Store the messages that operations first..stop-1 describe (see `jetlake.ops`), up to one that is special.
+        """Store the messages that operations first..stop-1 describe (see `jetlake.ops`), up to one that is special, or
+        whose subject has another last sequence than it expects.
 
         Returns the sequence of the first one, and the operation at which it stopped. It also stops in front of one
         that discard=new refuses; if that is the first, it raises LimitExceeded.
@@ -117,24 +119,55 @@ class BlockStore(Retention):
     # Reading
 
     def load(self, seq: int) -> StoredMsg:
-        """The message at a sequence; MessageNotFound when there is none."""
+        """The message at a sequence; MessageNotFound when there is none, or damage took it."""
         with self.lock:
             return _message(self.catalog.record(seq))
 
+    def stored_records(self, seqs: Sequence[int], size_max: int) -> tuple[list[bytes], array[int]]:
+        """The bytes of live messages as they are stored, and the seeds of their hashes; nothing of them is checked.
+
+        It ends in front of one whose bytes cannot be read, or with the one that reaches the size.
+        """
+        catalog, records, seeds, size = self.catalog, list[bytes](), array("Q"), 0
+        block = None
+        for seq in seqs:
+            if block is None or not block.first_seq <= seq <= block.last_seq:
+                block = catalog.block_of(seq)
+                assert block is not None, f"sequence {seq} is live but in no block"
+                index, seed = catalog.index(block), block.seed
+            position = index.position(seq)
+            try:
+                records.append(block.read(index.offsets[position], index.end(position, block.body_size)))
+            except CorruptBlock:
+                break
+            seeds.append(seed)
+            size += len(records[-1])
+            if size >= size_max:
+                break
+        return records, seeds
+
     def load_next(self, start: int, filters: str | Sequence[str] = ">") -> StoredMsg | None:
         """The first matching message at or after a sequence."""
+        filter = self.queries.filter(filters)
         with self.lock:
-            return self._load_found(self.queries.next_seq(self.queries.filter(filters), start))
+            while (seq := self.queries.next_seq(filter, start)) is not None:
+                record = self.catalog.find(seq)
+                if record is not None:
+                    return _message(record)
+                start = seq + 1
+        return None
 
     @locked
     def load_prev(self, start: int, filters: str | Sequence[str] = ">") -> StoredMsg | None:
         """The last matching message at or before a sequence."""
-        return self._load_found(self.queries.prev_seq(self.queries.filter(filters), start))
+        filter = self.queries.filter(filters)
+        return self._load_back(filter, self.queries.prev_seq(filter, start))
 
     def load_last(self, filters: str | Sequence[str] = ">") -> StoredMsg | None:
         """The last matching message."""
+        filter = self.queries.filter(filters)
         with self.lock:
-            return self._load_found(self.queries.last_seq(self.queries.filter(filters)))
+            return self._load_back(filter, self.queries.last_seq(filter))
 
     def messages(self, start: int = 1, filters: str | Sequence[str] = ">") -> Iterator[StoredMsg]:
         """Every matching message from a sequence on, in order, as long as it is there when its turn comes."""
@@ -159,13 +192,13 @@ class BlockStore(Retention):
     @locked
     def fast_state(self) -> StreamState:
         """The stream in numbers, without its deleted sequences."""
-        catalog = self.catalog
+        catalog, first_time_ns = self.catalog, self._first_time_ns()
         msgs, unused = catalog.table.total, catalog.last_seq == 0 and catalog.first_seq == 1
         return StreamState(
             msgs=msgs,
             bytes=catalog.size,
             first_seq=0 if unused else catalog.first_seq,
-            first_time_ns=self._time_of(catalog.first_seq) if msgs else 0,
+            first_time_ns=first_time_ns,
             last_seq=catalog.last_seq,
             last_time_ns=catalog.last_time_ns,
             num_subjects=len(catalog.table),
@@ -250,6 +283,15 @@ class BlockStore(Retention):
         self._done()
         return True
 
+    def erase_soon(self, seq: int) -> bool:
+        """The same; the bytes may stay as long as `is_erasing` says so."""
+        return self.erase(seq)
+
+    @property
+    def is_erasing(self) -> bool:
+        """Whether an erasure is not over."""
+        return False
+
     @locked
     def purge(self, filters: str = ">", *, seq: int = 0, keep: int = 0) -> int:
         """Delete matching messages: all, or those below `seq`, or all but the newest `keep`. How many."""
@@ -299,10 +341,13 @@ class BlockStore(Retention):
         self._done()
 
     @locked
-    def expire(self, now_ns: int | None = None) -> int:
-        """Delete what is too old; how many. Delete markers are stored where they are configured."""
+    def expire(self, now_ns: int | None = None, *, count_max: int | None = None) -> int:
+        """Delete what is too old; how many. Delete markers are stored where they are configured.
+
+        With a `count_max` there may be more to delete if so many, or more, were.
+        """
         self._check_writable()
-        expired = self.expiry.run(self.clock() if now_ns is None else now_ns)
+        expired = self.expiry.run(self.clock() if now_ns is None else now_ns, count_max)
         if expired:
             self._done()
         return expired
@@ -416,7 +461,7 @@ class BlockStore(Retention):
         view = memoryview(data)
         for number in range(first, stop):
             op = ops[number * OP_WORDS : (number + 1) * OP_WORDS]
-            if op[9] & OP_SPECIAL:
+            if op[9] & (OP_SPECIAL | OP_ADMITTED) == OP_SPECIAL or op[9] & OP_EXPECTS:
                 return number
             problem = op_problem(len(data), op)
             if problem is not None:
@@ -464,12 +509,15 @@ class BlockStore(Retention):
         self._rotate()
         return self.catalog.active
 
-    def _time_of(self, seq: int) -> int:
-        """When a message was stored; 0 when it is damaged."""
-        try:
-            return self.catalog.record(seq).time_ns
-        except CorruptBlock:
-            return 0
+    def _first_time_ns(self) -> int:
+        """When the first message was stored; 0 when there is none."""
+        seq = self.catalog.next_live(self.catalog.first_seq) if self.catalog.table.total else None
+        while seq is not None:
+            record = self.catalog.find(seq)
+            if record is not None:
+                return record.time_ns
+            seq = self.catalog.next_live(seq + 1)
+        return 0
 
     def _seqs_left(self) -> int:
         """How many sequences are left; BadRequest when there is none."""
@@ -478,8 +526,14 @@ class BlockStore(Retention):
             raise BadRequest(f"no sequence is left after {self.catalog.last_seq}")
         return left
 
-    def _load_found(self, seq: int | None) -> StoredMsg | None:
-        return None if seq is None else self.load(seq)
+    def _load_back(self, filter: Filter, seq: int | None) -> StoredMsg | None:
+        """The matching message at a sequence, or the last one before it that can be read."""
+        while seq is not None:
+            record = self.catalog.find(seq)
+            if record is not None:
+                return _message(record)
+            seq = self.queries.prev_seq(filter, seq - 1)
+        return None
 
     def check_writable(self) -> None:
         """StoreClosed or StoreFrozen when nothing can be stored."""
@@ -488,6 +542,8 @@ class BlockStore(Retention):
     def _check_writable(self) -> None:
         if self.closed:
             raise StoreClosed(self.name)
+        if self._unreadable:
+            self._look_at_unreadable()
 
     def _done(self) -> None:
         """The end of every change."""

@@ -10,7 +10,8 @@ A block names one compression and one cipher in its header; its `Envelope` seals
 A frame that compression does not shrink is kept raw, so the method of a frame is the block's or 0.
 
 Keys: a server has one `KeySource`. It gives each store a master key (a raw key as it is, a passphrase through scrypt
-with the store's salt); HKDF-SHA256 of that with a block's random salt is the block's key. A block holds far fewer
+with the store's salt); HKDF-SHA256 of that with a block's random salt is the block's key. From version 2 of a block on,
+its header goes into that too, so that a header which somebody changed leads to another key. A block holds far fewer
 frames than the 2**32 at which random nonces under one key begin to be a risk, and no two blocks share a key.
 
 What is always true:
@@ -73,8 +74,10 @@ class EnvelopeError(ValueError):
 class Envelope:
     """How one block's frames are sealed."""
 
-    def __init__(self, compression: Compression, cipher: Cipher, key: bytes | None) -> None:
+    def __init__(self, compression: Compression, cipher: Cipher, key: bytes | None, *, is_bound: bool = False) -> None:
+        """`is_bound`: what stands around frames, and a sidecar's head, is authenticated with them (version 2)."""
         self.compression = Compression(compression)
+        self.is_bound = is_bound
         self.cipher = Cipher(cipher)
         self._aead = _aead(self.cipher, key)
         # Whether frames are stored as they are.
@@ -211,11 +214,20 @@ class KeySource:
         return f"KeySource({self._name})"
 
 
-def block_key(master: bytes, block_salt: bytes) -> bytes:
-    """The key of the block that has this salt."""
+def block_key(master: bytes, block_salt: bytes, context: bytes = b"") -> bytes:
+    """The key of the block that has this salt; another one for each `context`."""
+    return _derived(master, block_salt, b"jetlake block key" + context)
+
+
+def file_key(master: bytes, file_salt: bytes) -> bytes:
+    """The key of the sealed file that has this salt."""
+    return _derived(master, file_salt, b"jetlake file key")
+
+
+def _derived(master: bytes, salt: bytes, info: bytes) -> bytes:
     _require_size("master key", master, KEY_SIZE)
-    _require_size("block salt", block_salt, SALT_SIZE)
-    return HKDF(algorithm=SHA256(), length=KEY_SIZE, salt=block_salt, info=b"jetlake block key").derive(master)
+    _require_size("salt", salt, SALT_SIZE)
+    return HKDF(algorithm=SHA256(), length=KEY_SIZE, salt=salt, info=info).derive(master)
 
 
 def key_check(block_key: bytes) -> bytes:

@@ -15,7 +15,6 @@ import re
 from typing import TYPE_CHECKING
 
 from jetlake.clock import go_duration
-from jetlake.errors import CorruptBlock
 from jetlake.store.format import NEVER_NS
 from jetlake.store.record import Record
 from jetlake.store.sequence_set import SequenceSet
@@ -24,6 +23,7 @@ from jetlake.store.time_wheel import TimeWheel
 if TYPE_CHECKING:
     from jetlake.store.retention import Retention
 
+_PLAIN_MULTIPLE = 64  # messages that leave together take less time than those that leave one by one
 _MARKER = re.compile(rb"\r\n(?:Nats-Marker-Reason:|KV-Operation: *PURGE\r\n)")
 
 
@@ -69,37 +69,47 @@ class Expiry:
         """When the next message expires; None when none does."""
         due_ns = self.wheel.next_expiry()
         max_age_ns = self.store.limits.max_age_ns
-        if max_age_ns and (seq := self._oldest()) is not None:
-            oldest_ns = self.store.catalog.record(seq).time_ns + max_age_ns
+        if max_age_ns and (oldest_ns := self._oldest_time_ns()) is not None:
+            oldest_ns += max_age_ns
             due_ns = oldest_ns if due_ns is None else min(due_ns, oldest_ns)
         return due_ns
 
-    def run(self, now_ns: int) -> int:
-        """Remove what has expired; how many."""
+    def run(self, now_ns: int, count_max: int | None = None) -> int:
+        """Remove what has expired, or the first so many; how many."""
         expired = 0
-        for seq in self.wheel.expire(now_ns):
+        for seq in self.wheel.expire(now_ns, count_max):
             if self.store.catalog.is_live(seq):
                 self._remove(seq)
                 expired += 1
-        if self.store.limits.max_age_ns:
-            expired += self._run_age(now_ns - self.store.limits.max_age_ns)
+        if self.store.limits.max_age_ns and (count_max is None or expired < count_max):
+            expired += self._run_age(now_ns - self.store.limits.max_age_ns, count_max)
         return expired
 
-    def _oldest(self) -> int | None:
-        """The first message that age can take."""
+    def _oldest_time_ns(self) -> int | None:
+        """When the first message that age can take was stored."""
+        seq = self._oldest(self._age_seq)
+        while seq is not None:
+            record = self.store.catalog.find(seq)
+            if record is not None:
+                return record.time_ns
+            seq = self._oldest(seq + 1)
+        return None
+
+    def _oldest(self, start: int) -> int | None:
+        """The first message at or after a sequence that age can take."""
         catalog = self.store.catalog
-        seq = catalog.next_live(self._age_seq)
+        seq = catalog.next_live(start)
         while seq is not None and seq in self.never:
             seq = catalog.next_live(self.never.next_missing(seq))
         return seq
 
-    def _run_age(self, cutoff_ns: int) -> int:
-        """Remove messages stored at or before a time."""
+    def _run_age(self, cutoff_ns: int, count_max: int | None) -> int:
+        """Remove messages stored at or before a time, or the first so many; of plain ones a multiple."""
         store, expired = self.store, 0
         stop = store.queries.seq_from_time(cutoff_ns + 1)
         if not self.never and not store.limits.subject_delete_marker_ttl_ns:
-            return store._compact(stop) if stop <= store.catalog.last_seq else store._evict()
-        while (seq := self._oldest()) is not None and seq < stop:
+            return store._expel(stop, None if count_max is None else count_max * _PLAIN_MULTIPLE)
+        while (seq := self._oldest(self._age_seq)) is not None and seq < stop and expired != count_max:
             self._age_seq = seq + 1
             self._remove(seq)
             expired += 1
@@ -109,11 +119,9 @@ class Expiry:
         """Remove one message, leaving a marker where one is due."""
         store = self.store
         ttl_ns = store.limits.subject_delete_marker_ttl_ns
-        try:
-            record = store.catalog.record(seq) if ttl_ns else None
-        except CorruptBlock:
-            record = None
-        store._remove(seq)
+        record = store.catalog.find(seq) if ttl_ns else None
+        if store.catalog.is_live(seq):
+            store._remove(seq)
         if record is not None and store.catalog.table.find(record.subject) < 0 and not _is_marker(record):
             headers = (
                 f"NATS/1.0\r\nNats-Marker-Reason: MaxAge\r\nNats-TTL: {go_duration(ttl_ns)}\r\nNats-Rollup: sub\r\n\r\n"

@@ -14,18 +14,23 @@ BLOCK_SIZE_DEFAULT = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class FileOptions:
-    """How a stream lies on disk. What a block was written with stays in its header; these are for new blocks."""
+    """How a stream lies on disk. What a block was written with is in its header; these are for new blocks."""
 
     block_size_max: int = BLOCK_SIZE_DEFAULT
     sync: Literal["always", "never"] | float = "always"  # a number: at least so many seconds between two syncs
     compression: Compression = Compression.NONE
     cipher: Cipher = Cipher.NONE
     keys: Sequence[KeySource] = ()  # the first one encrypts; all of them are tried to decrypt
+    salt: bytes = b""  # of passphrases; one for many stores saves the time to stretch one for each. Empty: its own
+    convert: bool = False  # rewrite what was written with other compression, cipher or key
+    requires_cipher: bool = False  # take what is not encrypted for damage
 
     def __post_init__(self) -> None:
         if not 0 < self.block_size_max <= 2**30:
             raise BadRequest(f"block_size_max {self.block_size_max} is not between 1 and 2^30")
         if self.cipher is not Cipher.NONE and not self.keys:
             raise BadRequest("a cipher needs a key")
+        if self.requires_cipher and self.cipher is Cipher.NONE:
+            raise BadRequest("a cipher is required, and none is given")
         if isinstance(self.sync, str) and self.sync not in ("always", "never"):
             raise BadRequest(f"sync is {self.sync!r}, not always, never or a number of seconds")

@@ -31,7 +31,7 @@ from jetlake.store.format import Buffer
 _FILE_MODE = 0o640
 _DIR_MODE = 0o750
 _PARTS_MAX = os.sysconf("SC_IOV_MAX")  # how many buffers one pwritev takes
-_TEMP_NAME = re.compile(r"\.[0-9a-f]{16}\.tmp\Z")
+_TEMP_NAME = re.compile(r"(.+)\.[0-9a-f]{16}\.tmp", re.DOTALL)
 
 
 class File(ABC):
@@ -175,7 +175,13 @@ def is_no_space(error: BaseException | None) -> bool:
 
 def is_temp(name: str) -> bool:
     """Whether a name is that of a file which an interrupted atomic_write left over."""
-    return _TEMP_NAME.search(name) is not None
+    return _TEMP_NAME.fullmatch(name) is not None
+
+
+def temp_target(name: str) -> str:
+    """The name of the file that an interrupted atomic_write was to put in place; "" for any other name."""
+    match = _TEMP_NAME.fullmatch(name)
+    return match[1] if match is not None else ""
 
 
 class OsFile(File):

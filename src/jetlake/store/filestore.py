@@ -12,6 +12,7 @@ StoreFrozen, and only opening it again finds out what the disk holds.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 from bisect import bisect_left
@@ -20,17 +21,17 @@ from types import TracebackType
 from typing import Self
 
 from jetlake.clock import SECOND_NS, Clock, system_clock
-from jetlake.errors import StoreFrozen
+from jetlake.errors import CorruptBlock, StoreFrozen
 from jetlake.store import maintenance
 from jetlake.store.api import StreamLimits
 from jetlake.store.block import CACHED_CHUNKS_MAX, BlockIndex, MsgBlock
-from jetlake.store.block_file import BlockFile, envelope_of, frame_cuts
+from jetlake.store.block_file import BlockFile, envelope_of, frame_cuts, is_under, key_of
 from jetlake.store.catalog import Catalog
 from jetlake.store.checkpoint import Checkpoint, write_checkpoint
 from jetlake.store.commit import SMALL_SIZE_MAX, BlockWrite, Commit, Floor, remove_block
 from jetlake.store.compaction import dead_part
 from jetlake.store.engine import BlockStore
-from jetlake.store.envelope import Cipher, block_key, key_check
+from jetlake.store.envelope import Cipher, key_check
 from jetlake.store.expiry import Expiry
 from jetlake.store.file_options import FileOptions
 from jetlake.store.files import OS_FILES, Files, is_no_space
@@ -38,6 +39,7 @@ from jetlake.store.format import (
     CHECKPOINT_NAME,
     FLOOR,
     LOCK_NAME,
+    NO_STREAM,
     SALT_SIZE,
     TOMBSTONE,
     TREE_LOCK_NAME,
@@ -51,6 +53,7 @@ from jetlake.store.record import Record, encode
 from jetlake.store.recover import load_index, outward_groups, rebuild_sidecar, recover
 from jetlake.store.removal import ERASE, LOST, REMOVED, RemovalGroup, decode_group
 from jetlake.store.rewrite import Rewrite
+from jetlake.store.sealed_file import Sealer
 from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.sidecar import Seal, seal
 
@@ -90,7 +93,10 @@ class FileStore(BlockStore):
         self.options, self.files = options, files
         self.block_files: dict[int, BlockFile] = {}
         self.frozen: BaseException | None = None
-        self.store_salt = secrets.token_bytes(SALT_SIZE)
+        self.store_salt = options.salt or secrets.token_bytes(SALT_SIZE)
+        self.stream_id = NO_STREAM
+        self.unmarked: dict[int, int] = {}  # of blocks without the id, the hash seeds: see `identity.py`
+        self.is_new_identity = False  # whether the checkpoint has yet to be told
         self._committing = False
         self._synced_at_ns = clock()
         if files.exists(self.directory):
@@ -107,6 +113,8 @@ class FileStore(BlockStore):
             migrate(self)
             self._apply_limits()
             self._commit_opened()
+            if options.convert and self.frozen is None:
+                maintenance.convert(self)
         except BaseException:
             self.release()
             raise
@@ -119,12 +127,13 @@ class FileStore(BlockStore):
         self.catalog = Catalog()
         self.queries, self.expiry = Queries(self.catalog), Expiry(self)
         self.removals.clear()
-        self.catalog.load_index = self._load_index
+        self.losses.clear()
+        self.catalog.load_index, self.catalog.on_unreadable = self._load_index, self._meet_unreadable
         for file in self.block_files.values():
             file.release()
         self.block_files = {}
         self.torn_size = 0  # bytes of unfinished writes that recovery cut off
-        self.damage: list[str] = []  # what recovery found unreadable, in words
+        self.damage: list[str] = []  # what was found unreadable, in words; not what `on_lost` was told
         self.durable_seq = self.logged_floor_seq = 0
         self._new: set[int] = set()  # blocks whose file is not made yet
         self._sealed: dict[int, Seal] = {}  # blocks whose sidecar is not written yet
@@ -135,6 +144,7 @@ class FileStore(BlockStore):
         self.reserved_seq = 0  # up to which the checkpoint allows for: see `_reserve`
         self._reserved_from_seq = self._reserved_at_ns = 0
         self._sparse: set[int] = set()  # sealed blocks to write anew
+        self._erasing: set[int] = set()  # of those, the ones whose old file is to be shredded
         self._rewriting: Rewrite | None = None  # one of them, by the commit that is running
         self.scratch: bytearray | None = bytearray()  # for recovery, which lets go of it when blocks are open
         recover(self, first_seq)
@@ -147,7 +157,7 @@ class FileStore(BlockStore):
         except StoreFrozen:
             if not is_no_space(self.frozen):
                 raise
-            if not self.catalog.table.total and self.catalog.active.id not in self._new:
+            if not (self.catalog.table.total or self.catalog.lost) and self.catalog.active.id not in self._new:
                 self._empty_last()
 
     def _empty_last(self) -> None:
@@ -196,7 +206,9 @@ class FileStore(BlockStore):
             catalog = self.catalog
             block = catalog.blocks[-1]
             start, end = block.written_size, block.body_size
-            if not 0 < end - start <= SMALL_SIZE_MAX or self.removals or catalog.first_seq > self.logged_floor_seq:
+            if not 0 < end - start <= SMALL_SIZE_MAX or self.removals or self.losses:
+                return False
+            if catalog.floor_seq > self.logged_floor_seq:
                 return False
             if self._new or self._sealed or self._gone or self._sparse or self._repeats:
                 return False
@@ -225,12 +237,14 @@ class FileStore(BlockStore):
         with self.lock:
             self._check_writable()
             assert not self._committing, "one commit at a time"
+            if self.losses:
+                self._let_go_of_lost()
             self._stage_removals()
             sync, rewrite = self._is_sync_due() if sync is None else sync, self._begin_rewrite()
             if (self._gone or rewrite is not None) and self.options.sync != "never":
                 sync = True  # what says that messages are gone must be durable before they go
             catalog = self.catalog
-            commit = Commit(self.files, self.directory, sync, catalog.last_seq)
+            commit = Commit(self.files, self.directory, self.sealer, sync, catalog.last_seq)
             for block in reversed(catalog.blocks):
                 if not (block.pending_size or block.id in self._new or block.id in self._sealed):
                     break  # the ones before it have nothing to write either
@@ -240,7 +254,7 @@ class FileStore(BlockStore):
             commit.has_new_names = bool(self._new) or self._has_new_names
             if sync:
                 commit.unsynced = list(self._unsynced.values())
-            if self._sealed or catalog.last_seq > self.reserved_seq:
+            if self._sealed or self.is_new_identity or catalog.last_seq > self.reserved_seq:
                 commit.checkpoint = self._reserve()
             commit.dropped, self._gone = [file for _, file in self._gone], []
             commit.rewrite = rewrite
@@ -273,6 +287,8 @@ class FileStore(BlockStore):
                         self._sparse.add(block.id)
                 block.trim_chunks(0 if block.sealed else CACHED_CHUNKS_MAX)
             self._has_new_names = commit.has_new_names and not commit.sync
+            if commit.checkpoint is not None:
+                self.is_new_identity = False
             if commit.sync:
                 for file in commit.unsynced:
                     self._unsynced.pop(file.header.block_id, None)
@@ -341,10 +357,11 @@ class FileStore(BlockStore):
         All of it is staged twice, the second time in a frame of its own where there are frames: one damaged byte must
         not bring back what was deleted. Once a block is sealed, its sidecar is the second copy.
         """
-        for group in self.removals.values():
+        for group in (*self.removals.values(), *self.losses.values()):
             self._stage_group(group)
         self.removals.clear()
-        floor_seq, block = self.catalog.first_seq, self.catalog.active
+        self.losses.clear()
+        floor_seq, block = self.catalog.floor_seq, self.catalog.active
         if floor_seq > self.logged_floor_seq:
             if floor_seq > block.floor_seq:
                 self._stage_log(Record(FLOOR, b"", b"", b"", floor_seq, self._now()))
@@ -372,12 +389,14 @@ class FileStore(BlockStore):
     def _checkpoint(self) -> Checkpoint:
         catalog = self.catalog
         return Checkpoint(
-            first_seq=catalog.first_seq,
+            first_seq=catalog.floor_seq,
             last_seq=catalog.last_seq,
             last_time_ns=catalog.last_time_ns,
             msgs=catalog.table.total,
             bytes=catalog.size,
             lost=list(catalog.lost.ranges()),
+            stream_id=self.stream_id.hex(),
+            unmarked=list(self.unmarked.items()),
             block_id=catalog.active.id,
             reserved_seq=catalog.last_seq,
         )
@@ -404,10 +423,10 @@ class FileStore(BlockStore):
         is_going = block.id in self._new
         if is_going:
             block, file = max(self._gone, key=lambda gone: gone[0].id)
-        if block.sealed or block.id in self._new:
+        if block.sealed or block.id in self._new or file.is_secret:
             return None
-        files = [other for gone, other in self._gone if gone is not block and gone.last_seq < catalog.first_seq]
-        return Floor(catalog.first_seq, file, is_going, files)
+        files = [other for gone, other in self._gone if gone is not block and gone.last_seq < catalog.floor_seq]
+        return Floor(catalog.floor_seq, file, is_going, files)
 
     def _add_gap_writes(self, writes: list[BlockWrite]) -> None:
         """Blocks that are gone before all of their sequences reached the disk: let them say that those are gone.
@@ -438,16 +457,20 @@ class FileStore(BlockStore):
     def add_block(self, block_id: int) -> None:
         """Start a new block at the next sequence; its file is made by the next commit."""
         catalog = self.catalog
-        header = self.new_header(block_id, 0, catalog.last_seq + 1, catalog.first_seq, secrets.randbits(64))
+        header = self.new_header(
+            block_id, 0, catalog.last_seq + 1, catalog.floor_seq, catalog.last_time_ns, secrets.randbits(64)
+        )
         block = MsgBlock(header, f"{self.directory}/{block_name(block_id)}")
         block.index = BlockIndex(catalog.table)
         self.attach(block)
         self._new.add(block_id)
         self._repeats.clear()  # none is left, unless the new block's floor says more
-        self.logged_floor_seq = max(self.logged_floor_seq, catalog.first_seq)
+        self.logged_floor_seq = max(self.logged_floor_seq, catalog.floor_seq)
         catalog.blocks.append(block)
 
-    def new_header(self, block_id: int, generation: int, first_seq: int, floor_seq: int, seed: int) -> BlockHeader:
+    def new_header(
+        self, block_id: int, generation: int, first_seq: int, floor_seq: int, last_time_ns: int, seed: int
+    ) -> BlockHeader:
         """A header for new bytes, with a key of its own."""
         options = self.options
         header = BlockHeader(
@@ -457,14 +480,14 @@ class FileStore(BlockStore):
             generation,
             first_seq,
             floor_seq,
-            self.catalog.last_time_ns,
+            last_time_ns,
             seed,
+            stream_id=self.stream_id,
         )
         if options.cipher is Cipher.NONE:
             return header
-        salt = secrets.token_bytes(SALT_SIZE)
-        key = block_key(options.keys[0].master(self.store_salt), salt)
-        return header._replace(store_salt=self.store_salt, block_salt=salt, key_check=key_check(key))
+        header = header._replace(store_salt=self.store_salt, block_salt=secrets.token_bytes(SALT_SIZE))
+        return header._replace(key_check=key_check(key_of(header, options.keys[0])))
 
     def attach(self, block: MsgBlock) -> BlockFile:
         """Connect a block with its file."""
@@ -474,19 +497,55 @@ class FileStore(BlockStore):
 
     def _connect(self, block: MsgBlock, file: BlockFile) -> None:
         self.block_files[block.id] = file
-        block.read_body = file.read
+
+        def read_body(start: int, end: int) -> bytes:
+            try:
+                return file.read(start, end)
+            except CorruptBlock:
+                return b""
+            except OSError as error:
+                if error.errno != errno.EIO:  # a sector that the disk cannot read
+                    raise
+                return b""
+
+        block.read_body = read_body
 
     def reattach(self, block: MsgBlock) -> None:
         """A block's file was changed under it: read it again, and write its sidecar anew."""
+        index = self.catalog.index(block)
         self.block_files[block.id].release()
         file = self.attach(block)
         self.catalog.forget(block)
         block.chunks = []
         fresh = MsgBlock(block.header, block.path)
         sidecar = rebuild_sidecar(self, fresh, file)
+        self._lose_missing(block, index, fresh.lost)
         block.index = None
         block.body_size = block.written_size = block.synced_size = sidecar.body_size
         block.last_hash = sidecar.last_hash
+
+    def unreadable_at(self, block: MsgBlock, index: BlockIndex, position: int) -> range:
+        """All messages of a damaged frame, but for those that are in memory still."""
+        frame = self.block_files[block.id].damaged_frame(index.offsets[position])
+        if frame is None:
+            return super().unreadable_at(block, index, position)
+        end = frame.plain_offset + frame.plain_size
+        if block.chunks:
+            end = min(end, block.chunks[0].base)
+        first, stop = (bisect_left(index.offsets, offset, 0, index.count) for offset in (frame.plain_offset, end))
+        return range(first, stop) if first <= position < stop else range(position, position + 1)
+
+    def _readable_from(self, block: MsgBlock, offset: int) -> int:
+        end = block.chunks[0].base if block.chunks else block.body_size
+        return min(self.block_files[block.id].frame_after(offset, end), end)
+
+    def _lose_missing(self, block: MsgBlock, index: BlockIndex, seqs: SequenceSet) -> None:
+        """Messages turned out to be unreadable when their block was read or written anew; its sidecar says so."""
+        for seq in seqs:
+            if block.is_live(seq):
+                position = index.position(seq)
+                assert position >= 0, f"sequence {seq} is live but not in the index of block {block.id}"
+                self._lose(block, index, range(position, position + 1), on_record=True)
 
     def _load_index(self, block: MsgBlock) -> BlockIndex:
         if self._rewriting is not None and self._rewriting.block is block:
@@ -518,7 +577,8 @@ class FileStore(BlockStore):
         """As in `Retention`; where no message is left, the block that is being written to gives its room back, too."""
         super()._advance_first(seq)
         catalog = self.catalog
-        if not catalog.table.total and catalog.active.body_size >= self.rewrite_size_min:
+        is_empty = not (catalog.table.total or catalog.lost)
+        if is_empty and catalog.active.body_size >= self.rewrite_size_min:
             dropped, catalog.blocks = catalog.blocks, []
             self.add_block(dropped[-1].id + 1)
             for block in dropped:
@@ -531,6 +591,8 @@ class FileStore(BlockStore):
         self._unsynced.pop(block.id, None)
         self._sealed.pop(block.id, None)
         self._sparse.discard(block.id)
+        file.is_secret = block.id in self._erasing
+        self._erasing.discard(block.id)
         block.chunks = []
         self._gone.append((block, file))  # also a new one: a commit may be about to make it
 
@@ -579,18 +641,19 @@ class FileStore(BlockStore):
         ]
         if not ready:
             return None
-        block = max(ready, key=lambda block: block.body_size - block.size)
+        urgent = [block for block in ready if block.id in self._erasing]
+        block = max(urgent or ready, key=lambda block: block.body_size - block.size)
         self._sparse.discard(block.id)
-        self._rewriting = Rewrite(self, block)
+        self._rewriting = Rewrite(self, block, shred=bool(urgent))
         return self._rewriting
 
     def adopt(self, rewrite: Rewrite) -> None:
         """A block's new file is in place: know the block by that from now on."""
         block, after = rewrite.block, rewrite.after
-        for seq in rewrite.missing:
-            if block.is_live(seq):
-                self.mark_lost(block, seq)
+        self._lose_missing(block, rewrite.index, rewrite.missing)
         self._rewriting = None
+        if block.id not in self._sparse:  # else something else of it is to be erased
+            self._erasing.discard(block.id)
         rewrite.old.is_pinned = False
         rewrite.old.release()
         if self.block_files.get(block.id) is not rewrite.old:
@@ -615,9 +678,30 @@ class FileStore(BlockStore):
         self._check_writable()
         return maintenance.compact_files(self, dead_part_max)
 
+    @property
+    def sealer(self) -> Sealer:
+        """How files other than blocks are written."""
+        options = self.options
+        return Sealer(options.cipher, options.keys, self.store_salt, accepts_plain=not options.requires_cipher)
+
+    def is_under_key(self, block: MsgBlock) -> bool:
+        """Whether a block is encrypted as the options say."""
+        return is_under(block.header, self.options.cipher, self.options.keys)
+
+    def is_current(self, block: MsgBlock) -> bool:
+        """Whether a block is written as the options say."""
+        return block.header.compression == self.options.compression and self.is_under_key(block)
+
+    def use_options(self, options: FileOptions) -> None:
+        """Write new messages with other options. With `convert`, the commits that follow rewrite the blocks."""
+        self._check_writable()
+        self.options = options
+        if options.convert:
+            maintenance.begin_conversion(self)
+
     @locked
     def rotate_keys(self, options: FileOptions) -> None:
-        """Write every block again under other options: another key, cipher or compression.
+        """Write everything again under other options: another key, cipher or compression.
 
         Interrupted, it leaves blocks of both kinds: open the store with both keys and call it again.
         """
@@ -626,6 +710,23 @@ class FileStore(BlockStore):
 
     def _erase(self, seq: int) -> None:
         maintenance.erase(self, seq)
+
+    def erase_soon(self, seq: int) -> bool:
+        """Delete a message whose bytes cannot be had again once `is_erasing` is over, some commits later; False when
+        there is none. No commit may be running."""
+        self._check_writable()
+        block = self.catalog.block_of(seq)
+        if block is None or not block.is_live(seq):
+            return False
+        if self.block_files[block.id].envelope.is_plain:  # a few bytes are overwritten
+            return self.erase(seq)
+        maintenance.erase_soon(self, seq)
+        return True
+
+    @property
+    def is_erasing(self) -> bool:
+        """Whether bytes of deleted messages are yet to be made unrecoverable, by further commits."""
+        return bool(self._erasing) and self.frozen is None
 
     def erase_live(self, block: MsgBlock, group: RemovalGroup) -> None:
         """Finish an erasure whose tombstone is on record."""
@@ -641,22 +742,17 @@ class FileStore(BlockStore):
         index, group = self.catalog.index(block), RemovalGroup(block.id, block.header.generation, seqs.copy())
         for seq in seqs:
             position = index.position(seq)
-            if position >= 0:
-                record = block.record(index, position)
+            record = block.record(index, position) if position >= 0 else None
+            if record is not None:
                 count, size = group.subjects.get(record.subject, (0, 0))
                 size += self._size(record.subject, record.headers, record.payload)
                 group.subjects[record.subject] = (count + 1, size)
         self._stage_group(group)
 
-    def mark_lost(self, block: MsgBlock, seq: int) -> None:
-        """A live message turned out to be unreadable for good."""
-        index = self.catalog.index(block)
-        position = index.position(seq)
-        subject, size = index.table.subject(index.ids[position]), self._damaged_size(block, index, position)
-        self._leave(block, seq, self.catalog.table.find(subject), size)
-        block.lost.add(seq)
-        self.catalog.lost.add(seq)
-        self.damage.append(f"{block.path}: lost sequence {seq}")
+    def _tell_lost(self, lost: SequenceSet, where: str) -> None:
+        super()._tell_lost(lost, where)
+        if self.on_lost is None:
+            self.damage.append(f"{where}: lost {lost}")
 
     def drop_empty(self) -> None:
         """Let go of sealed blocks in which nothing is left."""
@@ -694,10 +790,12 @@ class FileStore(BlockStore):
         try:
             if self.frozen is None:
                 self.commit(sync=True)
+                while self.is_erasing:
+                    self.commit(sync=True)
                 self.block_files[self.catalog.active.id].trim()
                 checkpoint = self._checkpoint()
                 checkpoint.gone = list(self.catalog.gone().ranges())
-                write_checkpoint(self.files, self.directory, checkpoint)
+                write_checkpoint(self.files, self.directory, checkpoint, self.sealer)
         finally:
             self.release()
         if os.environ.get("JETLAKE_VERIFY") and self.frozen is None:
@@ -727,7 +825,7 @@ class FileStore(BlockStore):
         from jetlake.store.check import check_store
 
         report = check_store(self.directory, files=self.files, keys=self.options.keys)
-        assert report.ok or self.damage, f"{self.directory}: {report.problems}"
+        assert report.ok or self.damage or self.catalog.lost, f"{self.directory}: {report.problems}"
 
 
 def _check_tree(files: Files, directory: str) -> None:

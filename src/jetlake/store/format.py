@@ -15,7 +15,7 @@ Block = header, header again (a damaged byte then costs neither the seed nor the
     Header, 128 bytes
     offset  size  field
          0     8  magic          "JLBLOCK1"
-         8     2  version        1
+         8     2  version        2; 1 when stream_id is zero
         10     1  compression    0 none, 1 snappy, 2 zstd
         11     1  cipher         0 none, 1 ChaCha20-Poly1305, 2 AES-256-GCM
         12     4  block_id
@@ -26,9 +26,10 @@ Block = header, header again (a damaged byte then costs neither the seed nor the
         40     8  last_time_ns   when the message before the block was stored
         48     8  hash_seed
         56    16  store_salt     turns a passphrase into the store's key
-        72    16  block_salt     turns the store's key into the block's key
+        72    16  block_salt     turns the store's key into the block's key, from version 2 on with the whole header
         88     8  key_check      tells a wrong key
-        96    24  zero
+        96    16  stream_id      random, the same in all blocks of a stream; zero: from before there were ids
+       112     8  zero
        120     8  hash           (the only one with seed 0: the seed is in it)
 
 A body without compression and cipher is a row of records; in the active block zeros may follow it, room that the next
@@ -41,7 +42,8 @@ plain bytes from the start of the body.
          8     4  plain_size
         12     4  stored_size
         16     8  head_hash      over the 16 bytes before it
-        24     n  stored bytes   see `envelope.py`; the first 12 bytes of the frame are authenticated with them
+        24     n  stored bytes   see `envelope.py`; the first 12 bytes of the frame, and from version 2 on last_seq, are
+                                 authenticated with them
       24+n     8  last_seq       the last sequence in use when the frame was written
       32+n     8  the same, xor hash_seed: with it the end of a whole frame is known for one, even if its head is not
       40+n     8  hash           over everything before it
@@ -77,6 +79,7 @@ some bytes claim to be the size of, which a payload made for that purpose turns 
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import NamedTuple, TypeAlias
 
@@ -102,9 +105,11 @@ BODY_SIZE_MAX = 2**32 - 1
 BLOCK_SEQ_SPAN_MAX = 2**32 - 1
 
 BLOCK_MAGIC = b"JLBLOCK1"
-VERSION = 1
-_HEADER = struct.Struct("<8sHBBII4xQQqQ16s16s8s24xQ")
+VERSION = 2
+_VERSION_UNMARKED = 1
+_HEADER = struct.Struct("<8sHBBII4xQQqQ16s16s8s16s8xQ")
 HEADER_COPY_SIZE = 128
+_HASHED_SIZE = HEADER_COPY_SIZE - 8
 HEADER_SIZE = 2 * HEADER_COPY_SIZE
 
 FRAME_MAGIC = b"JLFR"
@@ -121,6 +126,7 @@ NO_ID = 0xFFFF_FFFF
 _MASK = 2**64 - 1
 _MIX_1, _MIX_2 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F  # odd, with bits all over
 SALT_SIZE = 16
+NO_STREAM = bytes(16)
 
 
 def hash64(data: Buffer, seed: int) -> int:
@@ -150,10 +156,20 @@ class BlockHeader(NamedTuple):
     store_salt: bytes = bytes(16)
     block_salt: bytes = bytes(16)
     key_check: bytes = bytes(8)
+    stream_id: bytes = NO_STREAM
+
+    @property
+    def version(self) -> int:
+        return _VERSION_UNMARKED if self.stream_id == NO_STREAM else VERSION
+
+    @property
+    def key_context(self) -> bytes:
+        """What the key of an encrypted block is bound to: all of its header, from version 2 on."""
+        return b"" if self.version == _VERSION_UNMARKED else self._replace(key_check=bytes(8)).encode()[:_HASHED_SIZE]
 
     def encode(self) -> bytes:
         """Both copies."""
-        head = _HEADER.pack(BLOCK_MAGIC, VERSION, *self, 0)[:-8]
+        head = _HEADER.pack(BLOCK_MAGIC, self.version, *self, 0)[:-8]
         return (head + hash64(head, 0).to_bytes(8, "little")) * 2
 
 
@@ -165,7 +181,7 @@ def decode_header(data: bytes) -> BlockHeader | None:
             break
         fields = _HEADER.unpack(copy)
         if fields[0] == BLOCK_MAGIC and fields[-1] == hash64(copy[:-8], 0):
-            if fields[1] != VERSION:
+            if fields[1] not in (_VERSION_UNMARKED, VERSION):
                 raise ValueError(f"block version {fields[1]} is newer than {VERSION}")
             return BlockHeader(*fields[2:-1])
     return None
@@ -189,7 +205,25 @@ def parse_block_name(name: str) -> int | None:
     return None
 
 
+def parse_sidecar_name(name: str) -> int | None:
+    """The id of a block from the file name of its sidecar; None for any other name."""
+    stem, dot, suffix = name.rpartition(".")
+    return parse_block_name(f"{stem}.blk") if dot and suffix == "idx" else None
+
+
+def is_own_name(name: str) -> bool:
+    """Whether a store gives this name to a file that it writes as a whole and puts in place."""
+    match = _BLOCK_OR_SIDECAR.match(name)
+    if match is None or block_name(int(match[1])) != f"{match[1]}.blk":
+        return name in (CHECKPOINT_NAME, MARKER_NAME)
+    return True
+
+
 CHECKPOINT_NAME = "stream.state"
+# Stands beside an old `messages.jsonl` while its blocks are being written: whatever blocks there are then are not to be
+# kept. See `legacy.py`.
+MARKER_NAME = "messages.migrating"
+_BLOCK_OR_SIDECAR = re.compile(r"([0-9]+)(?:\.blk|\.idx|\.blk\.new|(?:\.blk|\.idx)(?:\.[0-9]+)?\.damaged)\Z")
 LOCK_NAME = "stream.lock"
 # In a directory with many streams below it: whoever holds it may use all of them.
 TREE_LOCK_NAME = "jetlake.lock"

@@ -19,15 +19,13 @@ from jetlake.errors import BadRequest, MigrationError
 from jetlake.store._record_py import check_sizes
 from jetlake.store.api import StoredMsg, StreamLimits
 from jetlake.store.files import atomic_write
-from jetlake.store.format import SEQ_MAX
+from jetlake.store.format import MARKER_NAME, SEQ_MAX
 from jetlake.subjects import check_subject, encode_subject
 
 if TYPE_CHECKING:
     from jetlake.store.filestore import FileStore
 
 LEGACY_NAME = "messages.jsonl"
-# Stands beside the old file while its blocks are being written: whatever blocks there are then are not to be kept.
-MARKER_NAME = "messages.migrating"
 _COMMIT_COUNT = 10_000
 
 

@@ -47,6 +47,7 @@ class MemStore(BlockStore):
                     if block.id == block_id and block.size < (1 - _DEAD_PART_MAX) * block.body_size:
                         self._pack(block)
             self.removals.clear()
+            self.losses.clear()
             return self.catalog.last_seq
 
     def add_block(self, block_id: int) -> None:

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
-from jetlake.errors import CorruptBlock, TooManyResults
+from jetlake.errors import TooManyResults
 from jetlake.store.api import Pending, SimpleState
 from jetlake.store.block import BlockIndex, MsgBlock
 from jetlake.store.catalog import Catalog
@@ -29,6 +30,7 @@ from jetlake.store.subject_table import (
     count_live,
     find_match,
     find_match_back,
+    list_live,
 )
 from jetlake.store.summary import may_hold
 from jetlake.subjects import check_filter
@@ -177,17 +179,16 @@ class Queries:
         return table.last(slot)
 
     def matching(self, filter: Filter, start: int, stop: int) -> Iterator[int]:
-        """Every matching live sequence of start..stop-1, ascending."""
+        """Every matching live sequence of start..stop-1, ascending; those of a block are looked for together."""
         hashes = self._subject_hashes(filter)
         for block in self.catalog.blocks_from(start):
             if block.first_seq >= stop:
                 return
-            if hashes and block.subject_bits and not may_hold(block.subject_bits, hashes):
+            first, last = max(start, block.first_seq), min(stop - 1, block.last_seq)
+            if not block.message_count or first > last:
                 continue
-            seq = self._next_in_block(filter, block, start)
-            while seq is not None and seq < stop:
-                yield seq
-                seq = self._next_in_block(filter, block, seq + 1)
+            if not (hashes and block.subject_bits) or may_hold(block.subject_bits, hashes):
+                yield from list_live(*self._live_columns(filter, block, first, last))
 
     def num_pending(self, start: int, filter: Filter, last_per_subject: bool) -> Pending:
         """How many matching messages lie at or after `start`; or how many subjects have their last one there."""
@@ -252,7 +253,7 @@ class Queries:
             if block.time_ns_max < time_ns or not block.message_count:
                 continue
             index = catalog.index(block)
-            low = _position_at(block, index, index.position_from(catalog.first_seq), time_ns)
+            low = _position_at(catalog, block, index, index.position_from(catalog.first_seq), time_ns)
             found = catalog.next_live(index.seq(low)) if low < index.count else None
             if found is not None:
                 return found
@@ -381,31 +382,25 @@ class Queries:
         is_own = index.table is not self.catalog.table
         if is_whole and is_own and index.table.total == block.message_count:  # nothing was removed since it was sealed
             return index.table.match_total(filter.subjects)
+        return count_live(*self._live_columns(filter, block, first, last))
+
+    def _live_columns(self, filter: Filter, block: MsgBlock, first: int, last: int) -> tuple[Any, ...]:
+        """What the kernels need to look for live messages of a block between two sequences."""
+        index = self.catalog.index(block)
         memo, (starts, ends) = self.memo(filter, index), block.gone.arrays
-        return count_live(
-            index.table,
-            filter.subjects,
-            index.ids,
-            index.count,
-            index.seqs,
-            index.base_seq,
-            first,
-            last,
-            starts,
-            ends,
-            memo,
-        )
+        columns = (index.ids, index.count, index.seqs, index.base_seq)
+        return index.table, filter.subjects, *columns, first, last, starts, ends, memo
 
 
 def _time_before_ns(block: MsgBlock) -> int:
     return block.header.last_time_ns
 
 
-def _position_at(block: MsgBlock, index: BlockIndex, low: int, time_ns: int) -> int:
+def _position_at(catalog: Catalog, block: MsgBlock, index: BlockIndex, low: int, time_ns: int) -> int:
     """The first message from position `low` on that was stored at or after a time; times ascend."""
 
     def stored_ns(position: int) -> int:
-        return _time_at(block, index, position)
+        return _time_at(catalog, block, index, position)
 
     low, high = _bracket(block, low, index.count, time_ns, stored_ns)
     coarse = range(low, high, _AT_ONCE_COUNT)
@@ -443,20 +438,19 @@ def _bisect_at_once(block: MsgBlock, index: BlockIndex, low: int, high: int, tim
         at = index.offsets[position] - start
         return decode(data, at, index.end(position, block.body_size) - start, block.seed)[0].time_ns
 
+    data = block.read(start, end)
     try:
-        data = block.read(start, end)
         return low + bisect_left(range(low, high), time_ns, key=stored_ns) if len(data) == end - start else -1
-    except (BadRecord, CorruptBlock):
+    except BadRecord:
         return -1
 
 
-def _time_at(block: MsgBlock, index: BlockIndex, position: int) -> int:
+def _time_at(catalog: Catalog, block: MsgBlock, index: BlockIndex, position: int) -> int:
     """When a message was stored; a damaged one counts as stored with the next that is not."""
     for place in range(position, index.count):
-        try:
-            return block.record(index, place).time_ns
-        except (BadRecord, CorruptBlock):
-            continue
+        record = catalog.record_at(block, index, place)
+        if record is not None:
+            return record.time_ns
     return block.time_ns_max
 
 

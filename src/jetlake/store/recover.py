@@ -1,6 +1,6 @@
 """Open what is on disk: after a clean stop, after `kill -9`, after a power cut, after damage.
 
-1. Every header is read, and every key tried, before anything is touched.
+1. Every header is read, and every key tried, before anything is touched. Blocks of other streams are set aside.
 2. Sealed blocks are known by their sidecars; one that has no good sidecar is scanned and gets one. The last block is
    always scanned; an unfinished write at its end is cut off.
 3. What blocks say of each other is put together: floors, removal groups, ranges that are gone. Sequences that nothing
@@ -11,7 +11,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import secrets
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,8 +21,19 @@ from jetlake.store.block_file import BlockFile, Frame, envelope_of, read_header
 from jetlake.store.block_scan import BlockScan, Body, read_body, scan_block, uncount_gone
 from jetlake.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from jetlake.store.commit import remove_block
-from jetlake.store.files import atomic_write, is_no_space, is_temp
-from jetlake.store.format import HEADER_SIZE, block_name, parse_block_name, sidecar_name
+from jetlake.store.files import atomic_write, is_no_space, temp_target
+from jetlake.store.format import (
+    BLOCK_MAGIC,
+    HEADER_SIZE,
+    NO_STREAM,
+    BlockHeader,
+    block_name,
+    is_own_name,
+    parse_block_name,
+    parse_sidecar_name,
+    sidecar_name,
+)
+from jetlake.store.identity import Identity, identify
 from jetlake.store.removal import LOST, RemovalGroup, still_said
 from jetlake.store.rewrite import finish_shredding, is_erased, overwrite, rewrite_block
 from jetlake.store.sequence_set import SequenceSet
@@ -50,15 +62,18 @@ class _Part:
 def recover(store: FileStore, first_seq: int) -> None:
     """Fill a new FileStore from its directory."""
     names = store.files.list(store.directory)
-    _check_keys(store, names)
+    headers = _read_headers(store, names)
+    checkpoint = read_checkpoint(store.files, store.directory, store.sealer)
+    identity = identify(checkpoint, headers.values())
+    _check_keys(store, {path: header for path, header in headers.items() if identity.owns(header)})
     _tidy(store, names)
-    checkpoint = read_checkpoint(store.files, store.directory)
-    parts = _open_blocks(store)
+    _take_identity(store, identity, checkpoint, headers.values())
+    parts = _open_blocks(store, identity)
     store.scratch = None
     if checkpoint is not None and checkpoint.truncate_seq is not None:
         parts = _cut_parts(store, parts, checkpoint)
         if not parts:
-            write_checkpoint(store.files, store.directory, Checkpoint(0, 0, 0, 0, 0))
+            write_checkpoint(store.files, store.directory, _empty_checkpoint(store), store.sealer)
             first_seq, checkpoint = checkpoint.truncate_seq + 1, None
     if not parts:
         _start_empty(store, first_seq, checkpoint)
@@ -118,37 +133,68 @@ def rebuild_sidecar(store: FileStore, block: MsgBlock, file: BlockFile) -> Sidec
     return sidecar
 
 
-def _check_keys(store: FileStore, names: list[str]) -> None:
+def _read_headers(store: FileStore, names: list[str]) -> dict[str, BlockHeader]:
+    """The headers of all blocks that have a sound one, by path."""
+    paths = [f"{store.directory}/{name}" for name in names if parse_block_name(name.removesuffix(".shred")) is not None]
+    found = {path: read_header(store.files, path) for path in paths}
+    return {path: header for path, header in found.items() if header is not None}
+
+
+def _check_keys(store: FileStore, headers: Mapping[str, BlockHeader]) -> None:
     """WrongKey before anything is touched."""
-    for name in names:
-        if parse_block_name(name.removesuffix(".shred")) is not None:
-            path = f"{store.directory}/{name}"
-            header = read_header(store.files, path)
-            if header is not None:
-                envelope_of(header, store.options.keys, path)
-                if header.cipher:
-                    store.store_salt = header.store_salt
+    for path, header in headers.items():
+        envelope_of(header, store.options.keys, path)
+        if header.cipher and not store.options.salt:
+            store.store_salt = header.store_salt
+
+
+def _take_identity(
+    store: FileStore, identity: Identity, checkpoint: Checkpoint | None, headers: Iterable[BlockHeader]
+) -> None:
+    """Know the stream's id, or give it one; the checkpoint is told by the first commit."""
+    if identity.stream_id != NO_STREAM:
+        store.stream_id = identity.stream_id
+    elif store.stream_id == NO_STREAM:
+        store.stream_id = secrets.token_bytes(len(NO_STREAM))
+    own = [header for header in headers if header.stream_id == NO_STREAM and identity.owns(header)]
+    store.unmarked = {header.block_id: header.hash_seed for header in own}
+    store.is_new_identity = checkpoint is None or checkpoint.stream_id != store.stream_id.hex()
+
+
+def _empty_checkpoint(store: FileStore, last_time_ns: int = 0) -> Checkpoint:
+    """One that says nothing but whose it is."""
+    return Checkpoint(0, 0, last_time_ns, 0, 0, stream_id=store.stream_id.hex(), unmarked=list(store.unmarked.items()))
 
 
 def _tidy(store: FileStore, names: list[str]) -> None:
-    """Remove what a crash left half done."""
+    """Remove what a crash left half done, and nothing that the store did not make."""
     finish_shredding(store, names)
     for name in names:
-        is_orphan = name.endswith(".idx") and not store.files.exists(f"{store.directory}/{name[:-4]}.blk")
-        if is_temp(name) or is_orphan:
+        block_id = parse_sidecar_name(name)
+        is_orphan = block_id is not None and not store.files.exists(f"{store.directory}/{block_name(block_id)}")
+        if is_orphan or is_own_name(temp_target(name)):
             store.files.remove(f"{store.directory}/{name}")
 
 
-def _open_blocks(store: FileStore) -> list[_Part]:
-    """Every block that has a header, in order; the last one scanned."""
+def _open_blocks(store: FileStore, identity: Identity) -> list[_Part]:
+    """Every block of the stream that has a header, in order; the last one scanned."""
     names = store.files.list(store.directory)
     ids = sorted(block_id for name in names if (block_id := parse_block_name(name)) is not None)
     parts = []
     for block_id in ids:
         path = f"{store.directory}/{block_name(block_id)}"
         header = read_header(store.files, path)
-        if header is None or header.block_id != block_id:
-            _set_aside(store, path)
+        if header is None:
+            _set_aside_unreadable(store, block_id)
+            continue
+        if header.block_id != block_id:
+            _set_aside(store, block_id, f"says that it is block {header.block_id}")
+            continue
+        if not identity.owns(header):
+            _set_aside(store, block_id, "is a block of another stream")
+            continue
+        if store.options.requires_cipher and not header.cipher:
+            _set_aside(store, block_id, "is not encrypted, as everything else is")
             continue
         block = MsgBlock(header, path)
         part = _Part(block, store.attach(block))
@@ -172,14 +218,37 @@ def _mend_header(store: FileStore, file: BlockFile) -> None:
         file.file.sync()
 
 
-def _set_aside(store: FileStore, path: str) -> None:
+def _set_aside_unreadable(store: FileStore, block_id: int) -> None:
     """A block without a readable header: of no use, but evidence, unless it never got that far."""
-    if store.files.size(path) > HEADER_SIZE:
-        store.damage.append(f"{path}: both headers are damaged; kept as {path}.damaged")
-        store.files.rename(path, f"{path}.damaged")
+    path = f"{store.directory}/{block_name(block_id)}"
+    with store.files.open(path) as file:
+        size, start = file.size(), file.pread(0, len(BLOCK_MAGIC))
+    if size > HEADER_SIZE or not BLOCK_MAGIC.startswith(start.rstrip(b"\0")):
+        _set_aside(store, block_id, "both headers are damaged")
     else:
         store.files.remove(path)
+        store.files.sync_dir(store.directory)
+
+
+def _set_aside(store: FileStore, block_id: int, problem: str) -> None:
+    """Take a block out of the stream, and keep it, with its sidecar, as evidence."""
+    for name in (sidecar_name(block_id), block_name(block_id)):  # a sidecar without its block would be removed
+        path = f"{store.directory}/{name}"
+        if store.files.exists(path):
+            kept = _unused_path(store, f"{path}.damaged")
+            store.files.rename(path, kept)
+    store.damage.append(f"{path}: {problem}; kept as {kept}")
     store.files.sync_dir(store.directory)
+
+
+def _unused_path(store: FileStore, path: str) -> str:
+    """The path, or, when something is there already, one with a number before its suffix."""
+    stem, _, suffix = path.rpartition(".")
+    number, found = 0, path
+    while store.files.exists(found):
+        number += 1
+        found = f"{stem}.{number}.{suffix}"
+    return found
 
 
 def _open_sealed(store: FileStore, part: _Part, *, rebuild: bool = False) -> None:
@@ -259,6 +328,8 @@ def _put_together(store: FileStore, parts: list[_Part], checkpoint: Checkpoint |
             if target is not None and target is not holder:
                 target.groups.append(group)
                 target.recount = not _apply_group(target.block, group) or target.recount
+                if group.kind == LOST:
+                    target.block.lost.update(group.seqs)
     if checkpoint is not None:
         _hear_checkpoint(parts, checkpoint, lost)
     expected = floor_seq
@@ -323,7 +394,8 @@ def _explained(parts: list[_Part], gone: SequenceSet) -> SequenceSet:
     for part in parts:
         erases = part.scanned.erases if part.scanned is not None else []
         for group in [*part.groups, *erases]:
-            explained.update(group.seqs)
+            if group.kind != LOST:
+                explained.update(group.seqs)
     return explained
 
 
@@ -494,6 +566,7 @@ def _finish_truncation(store: FileStore, seq: int) -> None:
     if block.last_seq > seq:
         rewrite_block(store, block, last_seq=seq)
     last = store.catalog.prev_live(seq)
-    time_ns = store.catalog.record(last).time_ns if last is not None else 0
-    write_checkpoint(store.files, store.directory, Checkpoint(0, 0, time_ns, 0, 0))
+    record = store.catalog.find(last) if last is not None else None
+    time_ns = record.time_ns if record is not None else 0
+    write_checkpoint(store.files, store.directory, _empty_checkpoint(store, time_ns), store.sealer)
     store.reload(seq + 1)

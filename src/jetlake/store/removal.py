@@ -4,8 +4,8 @@ A group names sequences that are gone from one block, and how many messages and 
 that recovery can bring the whole stream's counters up to date without reading the block. A group is bound to the
 generation of its block: once the block has been rewritten without those messages, the group no longer applies.
 
-    kind        u8      REMOVED, LOST or ERASE
-    block_id    varint  0: no block; the sequences are known to be gone for good (REMOVED) or for bad (LOST)
+    kind        u8      REMOVED, LOST (by damage) or ERASE
+    block_id    varint  0: the sequences left with their block, or this block was written anew without them
     generation  varint
     seqs        varint size, SequenceSet
     subjects    varint count, then for each: varint size, subject, varint messages, varint bytes

@@ -3,19 +3,25 @@
 Removals come in two kinds. Whatever leaves at the front of the stream (limits, age, compaction, acks in order) just
 moves `first_seq`; on disk one floor record per commit says so. Whatever leaves from the middle is collected per block
 in a removal group, which becomes a tombstone record at the next commit. A block in which nothing is left is let go.
+
+Messages that turn out to be unreadable leave, too (`lose`), in groups of their own: they are listed as lost. Whoever
+meets one goes on as if it had been removed before. This may happen in the middle of any search, so the blocks stay as
+they are until the next commit.
 """
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from threading import RLock
 
 from jetlake.clock import Clock, system_clock
-from jetlake.errors import CorruptBlock, LimitExceeded
+from jetlake.errors import LimitExceeded
 from jetlake.store.api import Discard, StreamLimits
 from jetlake.store.block import BlockIndex, MsgBlock
 from jetlake.store.bulk_removal import oldest_over, remove_all
@@ -23,7 +29,7 @@ from jetlake.store.catalog import Catalog
 from jetlake.store.expiry import Expiry
 from jetlake.store.format import Buffer
 from jetlake.store.queries import Queries
-from jetlake.store.removal import RemovalGroup
+from jetlake.store.removal import LOST, RemovalGroup
 from jetlake.store.scan import uncount
 from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.trim import message_size
@@ -31,6 +37,7 @@ from jetlake.store.trim import message_size
 _UNBOUNDED = 2**63 - 1
 # How many bytes of records are looked at in one step when messages leave at the front.
 _EVICT_STEP_SIZE = 1024 * 1024
+_RUNS_MAX = 16  # of messages between deleted ones: a block with more of them is not looked through run by run
 
 
 class Retention(ABC):
@@ -56,6 +63,11 @@ class Retention(ABC):
         self.queries = Queries(self.catalog)
         self.expiry = Expiry(self)
         self.removals: dict[int, RemovalGroup] = {}
+        self.losses: dict[int, RemovalGroup] = {}  # by block: what turned out to be unreadable since the last commit
+        self.on_lost: Callable[[SequenceSet, str], None] | None = None  # told of that, and where it was found
+        self._unreadable: deque[int] = deque()  # the same, found by threads that do not write
+        self._thread_id = threading.get_ident()
+        self.catalog.on_unreadable = self._meet_unreadable
         self.closed = False
 
     def _apply_limits(self) -> None:
@@ -114,6 +126,10 @@ class Retention(ABC):
         while count > 0 and size > 0 and catalog.table.total:
             block = catalog.block_of(catalog.first_seq)
             assert block is not None
+            if size == _UNBOUNDED and block.gone.range_count > _RUNS_MAX:
+                done = self._evict_scattered(block, count)
+                count, evicted = count - done, evicted + done
+                continue
             index = catalog.index(block)
             start = index.position(catalog.first_seq)
             run_last = next(block.live_runs(catalog.first_seq, block.last_seq))[1]
@@ -123,16 +139,24 @@ class Retention(ABC):
                 data, 0, len(data), block.seed, catalog.table, self.size_fixed, self.size_headers, count, size
             )
             if not done:  # damaged since it was opened: it leaves all the same
-                done, done_size = 1, self._uncount_damaged(block, index, start)
+                total, total_size = catalog.table.total, catalog.size
+                self._lose(block, index, self.unreadable_at(block, index, start))
+                count, size = count - (total - catalog.table.total), size - (total_size - catalog.size)
+                self._advance_first(catalog.first_seq)
+                continue
             self._gone_from_front(block, index.seq(start), index.seq(start + done - 1), done_size)
             count, size, evicted = count - done, size - done_size, evicted + done
         return evicted
 
-    def _uncount_damaged(self, block: MsgBlock, index: BlockIndex, position: int) -> int:
-        """Take a message that cannot be read out of the table; the size that it had, as near as can be told."""
-        subject = index.table.subject(index.ids[position])
-        self.catalog.table.remove(self.catalog.table.find(subject), index.seq(position))
-        return self._damaged_size(block, index, position)
+    def _evict_scattered(self, block: MsgBlock, count: int) -> int:
+        """Remove up to so many messages of the first block, which has deleted ones between them; how many."""
+        seqs = array("Q")
+        for first, last in block.live_runs(self.catalog.first_seq, block.last_seq):
+            seqs.extend(range(first, min(last + 1, first + count - len(seqs))))
+            if len(seqs) == count:
+                break
+        remove_all(self, seqs, are_oldest=True)
+        return len(seqs)
 
     def _gone_from_front(self, block: MsgBlock, first: int, last: int, size: int) -> None:
         """Messages first..last, the oldest of the stream, have left the table."""
@@ -151,12 +175,12 @@ class Retention(ABC):
         self._drop_front()
 
     def _drop_front(self) -> None:
-        """Let go of sealed blocks that lie wholly before the first message."""
+        """Let go of sealed blocks that lie wholly before the first message, and of which nothing is on record."""
         catalog = self.catalog
-        while len(catalog.blocks) > 1 and catalog.blocks[0].last_seq < catalog.first_seq:
+        while len(catalog.blocks) > 1 and catalog.blocks[0].last_seq < catalog.floor_seq:
             block = catalog.blocks.pop(0)
             catalog.forget(block)
-            self.removals.pop(block.id, None)
+            self._forget_removals(block)
             self._dropped(block)
 
     def _remove(self, seq: int) -> None:
@@ -177,6 +201,95 @@ class Retention(ABC):
         messages, total = group.subjects.get(subject, (0, 0))
         group.subjects[subject] = (messages + 1, total + size)
         self._after_removal(block)
+
+    # Losing
+
+    def lose(self, seqs: Iterable[int]) -> None:
+        """Messages turned out to be unreadable: they are lost, with all that cannot be read for the same reason."""
+        catalog = self.catalog
+        for seq in seqs:
+            block = catalog.block_of(seq)
+            if block is not None and block.is_live(seq):
+                index = catalog.index(block)
+                self._lose(block, index, self.unreadable_at(block, index, index.position(seq)))
+
+    def _lose(self, block: MsgBlock, index: BlockIndex, positions: range, *, on_record: bool = False) -> None:
+        """Messages of a block are lost. `on_record`: its file says so already."""
+        catalog, lost, subjects = self.catalog, SequenceSet(), dict[bytes, tuple[int, int]]()
+        for position in positions:
+            seq = index.seq(position)
+            if block.is_live(seq):
+                subject, size = index.table.subject(index.ids[position]), self._damaged_size(block, index, position)
+                self._leave(block, seq, catalog.table.find(subject), size)
+                lost.add(seq)
+                count, total = subjects.get(subject, (0, 0))
+                subjects[subject] = (count + 1, total + size)
+        if not lost:
+            return
+        block.lost.update(lost)
+        catalog.lost.update(lost)
+        if not on_record:
+            self._note_lost(block, lost, subjects)
+        if catalog.first_seq in lost:
+            following = catalog.next_live(catalog.first_seq)
+            catalog.first_seq = catalog.last_seq + 1 if following is None else following
+        self._tell_lost(lost, f"{block.path}: at offset {index.offsets[positions.start]}")
+
+    def _note_lost(self, block: MsgBlock, lost: SequenceSet, subjects: dict[bytes, tuple[int, int]]) -> None:
+        """Have the next commit put losses on record."""
+        group = self.losses.get(block.id)
+        if group is None:
+            group = self.losses[block.id] = RemovalGroup(block.id, block.header.generation, SequenceSet(), kind=LOST)
+        group.seqs.update(lost)
+        for subject, (count, size) in subjects.items():
+            before_count, before_size = group.subjects.get(subject, (0, 0))
+            group.subjects[subject] = (before_count + count, before_size + size)
+
+    def unreadable_at(self, block: MsgBlock, index: BlockIndex, position: int) -> range:
+        """The positions of the messages that cannot be read because the one at a position cannot."""
+        return range(position, position + 1)
+
+    def body_of(self, block: MsgBlock) -> bytes:
+        """The whole body of a block, with zeros, which are no record, where it cannot be read."""
+        parts, offset = list[bytes](), 0
+        while offset < block.body_size:
+            parts.append(block.read(offset, block.body_size))
+            offset += len(parts[-1])
+            if offset < block.body_size:
+                parts.append(bytes(self._readable_from(block, offset) - offset))
+                offset += len(parts[-1])
+        return b"".join(parts)
+
+    def _readable_from(self, block: MsgBlock, offset: int) -> int:
+        """Where a body can perhaps be read again after damage."""
+        return block.body_size
+
+    def _meet_unreadable(self, seq: int) -> None:
+        """A reader met damage; one in another thread than the writer's leaves it to that to make sure."""
+        if threading.get_ident() == self._thread_id:
+            self.lose([seq])
+        else:
+            self._unreadable.append(seq)
+
+    def _look_at_unreadable(self) -> None:
+        """See to what other threads found to be unreadable."""
+        self._thread_id = threading.get_ident()
+        while self._unreadable:
+            self.catalog.find(self._unreadable.popleft())
+
+    def _let_go_of_lost(self) -> None:
+        """Blocks from which messages were lost may not be worth their room any more."""
+        for block in [block for block in self.catalog.blocks if block.id in self.losses]:
+            self._after_removal(block)
+
+    def _tell_lost(self, lost: SequenceSet, where: str) -> None:
+        if self.on_lost is not None:
+            self.on_lost(lost, where)
+
+    def _forget_removals(self, block: MsgBlock) -> None:
+        """A block goes, and with it what was to be said of it."""
+        self.removals.pop(block.id, None)
+        self.losses.pop(block.id, None)
 
     def _removal_group(self, block: MsgBlock) -> RemovalGroup:
         """What was removed from the middle of a block since the last commit."""
@@ -203,7 +316,7 @@ class Retention(ABC):
     def _drop_middle(self, block: MsgBlock) -> None:
         """Let go of a sealed block in which no message is left, between others."""
         catalog = self.catalog
-        self.removals.pop(block.id, None)
+        self._forget_removals(block)
         self._note_dropped_middle(block)
         catalog.blocks.remove(block)
         catalog.forget(block)
@@ -227,6 +340,12 @@ class Retention(ABC):
         count = catalog.table.total - self.queries.num_pending(seq, self.queries.filter(">"), False).msgs
         return self._evict(count=count) if count > 0 else 0
 
+    def _expel(self, stop: int, count_max: int | None) -> int:
+        """Remove everything below a sequence, or the first so many messages; how many. The stream goes on as it is."""
+        left = self.queries.num_pending(stop, self.queries.filter(">"), False).msgs
+        count = self.catalog.table.total - left
+        return self._evict(count=count if count_max is None else min(count, count_max)) if count else 0
+
     def _purge_all(self, next_seq: int) -> int:
         """Remove everything; the next message gets `next_seq`."""
         catalog, purged = self.catalog, self.catalog.table.total
@@ -236,6 +355,7 @@ class Retention(ABC):
         for block in dropped:
             catalog.forget(block)
         self.removals.clear()
+        self.losses.clear()
         catalog.table.clear()
         self.expiry.clear()
         catalog.size = 0
@@ -256,10 +376,7 @@ class Retention(ABC):
         """The same for a message whose place is known; as near as can be told when it is damaged."""
         start, end = index.offsets[position], index.end(position, block.body_size)
         chunk = block.chunk_at(start)
-        try:
-            data, base = (block.read(start, end), start) if chunk is None else (chunk.data, chunk.base)
-        except CorruptBlock:
-            return self._damaged_size(block, index, position)
+        data, base = (block.read(start, end), start) if chunk is None else (chunk.data, chunk.base)
         size = message_size(data, start - base, end - base, block.seed, self.size_fixed, self.size_headers)
         return size if size >= 0 else self._damaged_size(block, index, position)
 

@@ -33,10 +33,11 @@ from jetlake.store.block import MsgBlock
 from jetlake.store.block_file import BlockFile, envelope_of, frame_cuts
 from jetlake.store.block_scan import Body, missing_seqs, read_body, read_tombstones, scan_block
 from jetlake.store.files import Files, atomic_write
-from jetlake.store.format import ERASED, HEADER_SIZE, RECORD_SIZE_MIN, TOMBSTONE, sidecar_name
+from jetlake.store.format import ERASED, HEADER_SIZE, RECORD_SIZE_MIN, TOMBSTONE, parse_block_name, sidecar_name
 from jetlake.store.record import BadRecord, Record, decode, encode
 from jetlake.store.removal import ERASE, LOST, REMOVED, RemovalGroup, decode_group, still_said
 from jetlake.store.scan import Scan, copy_live, scan
+from jetlake.store.sealed_file import EVIDENCE
 from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.sidecar import encode_sidecar, seal
 from jetlake.store.subject_table import SubjectTable
@@ -65,12 +66,15 @@ class Rewrite:
         self.old.pin()
         self.old.trim()  # what is reserved is no damage
         self.missing = SequenceSet()  # messages that ought to be live and cannot be read
-        header = store.new_header(block.id, block.header.generation + 1, block.first_seq, block.floor_seq, block.seed)
-        block.header = header._replace(last_time_ns=block.header.last_time_ns)
+        old = block.header
+        block.header = store.new_header(
+            block.id, old.generation + 1, block.first_seq, block.floor_seq, old.last_time_ns, block.seed
+        )
         self.after = MsgBlock(block.header, block.path)  # the block as its new file tells it
         envelope = envelope_of(block.header, store.options.keys, block.path)
         self.file = BlockFile(store.files, block.path, block.header, envelope)
         self._files, self._directory, self._shred = store.files, store.directory, shred
+        self._sealer = store.sealer
         self._is_durable = store.options.sync != "never"
         self._sizes = (store.size_fixed, store.size_headers)
         self._last_seq = block.last_seq if last_seq is None else last_seq
@@ -105,8 +109,9 @@ class Rewrite:
         if sound_end < body.file_size:
             regions.append((sound_end, body.file_size - sound_end))
         if regions:
-            parts = [file.file.pread(offset, size) for offset, size in regions]
-            atomic_write(self._files, f"{file.path}.{file.header.generation}.damaged", parts)
+            evidence = b"".join(file.file.pread(offset, size) for offset, size in regions)
+            path = f"{file.path}.{file.header.generation}.damaged"
+            atomic_write(self._files, path, [self._sealer.seal(evidence, EVIDENCE)])
 
     def _encode(self, old: Body, found: Scan) -> tuple[Body, list[bytes | bytearray]]:
         """The new body, and the new file in parts."""
@@ -156,7 +161,7 @@ class Rewrite:
         files.sync_dir(self._directory)
         files.rename(f"{path}.new", path)
         files.sync_dir(self._directory)
-        _shred(files, self._directory, f"{path}.shred")
+        shred_file(files, self._directory, f"{path}.shred")
 
 
 def rewrite_block(
@@ -210,7 +215,7 @@ def finish_shredding(store: FileStore, names: list[str]) -> None:
     """Finish what `rewrite_block` was doing when it was cut short."""
     for name in names:
         path = f"{store.directory}/{name}"
-        if name.endswith(".blk.new"):
+        if name.endswith(".new") and parse_block_name(name.removesuffix(".new")) is not None:
             target = path.removesuffix(".new")
             if store.files.exists(target):
                 store.files.remove(path)
@@ -219,12 +224,12 @@ def finish_shredding(store: FileStore, names: list[str]) -> None:
             store.files.sync_dir(store.directory)
     for name in names:
         path = f"{store.directory}/{name}"
-        if name.endswith(".blk.shred"):
+        if name.endswith(".shred") and parse_block_name(name.removesuffix(".shred")) is not None:
             if not store.files.exists(path.removesuffix(".shred")):  # the new file is damaged or missing: take it back
                 store.files.rename(path, path.removesuffix(".shred"))
                 store.files.sync_dir(store.directory)
             else:
-                _shred(store.files, store.directory, path)
+                shred_file(store.files, store.directory, path)
 
 
 def _up_to(seqs: SequenceSet, last_seq: int) -> SequenceSet:
@@ -245,7 +250,7 @@ def _erased_record(size: int, seq: int, time_ns: int, seed: int) -> bytes:
     return record
 
 
-def _shred(files: Files, directory: str, path: str) -> None:
+def shred_file(files: Files, directory: str, path: str) -> None:
     """Overwrite a file with random bytes, and remove it."""
     with files.open(path, write=True) as file:
         size = file.size()

@@ -25,7 +25,8 @@ another generation or size of the block is ignored and made anew.
        104     8  zero
        112     8  hash           seeded, as all here, with the block's hash_seed
 
-    then the summary and the index, each followed by its hash, sealed as the block's frames are.
+    then the summary and the index, each followed by its hash, sealed as the block's frames are; from version 2 of the
+    block on, the head without the two stored sizes is authenticated with each.
 
     Summary: gone and lost (each varint size, SequenceSet); removal groups (varint count, each varint size, group);
              expiring messages (varint count, each varint seq - first_seq, expires_ns 8 bytes); subjects (`summary.py`,
@@ -100,6 +101,21 @@ class Sidecar:
         merge_subjects(self.summary, self.subjects_start, len(self.summary), self.first_seq, table)
 
 
+_FIELDS = (
+    "block_id",
+    "generation",
+    "file_size",
+    "body_size",
+    "last_hash",
+    "first_seq",
+    "last_seq",
+    "floor_seq",
+    "size",
+    "time_ns_min",
+    "time_ns_max",
+)
+
+
 class Seal(NamedTuple):
     """What goes into a block's sidecar, taken at the moment when it was sealed: later removals do not belong there."""
 
@@ -125,9 +141,7 @@ def encode_sidecar(sealed: Seal, index: BlockIndex, file: BlockFile) -> bytes:
     """The sidecar of a sealed block whose every byte has been written."""
     block, seed, envelope = sealed.block, sealed.block.seed, file.envelope
     body = _encode_index(index, sealed.ids, file.frames)
-    stored = [_seal(envelope, sealed.summary, b"summary"), _seal(envelope, body, b"index")]
-    head = _HEAD.pack(
-        MAGIC,
+    fields = (
         block.id,
         block.header.generation,
         file.file_size,
@@ -139,11 +153,10 @@ def encode_sidecar(sealed: Seal, index: BlockIndex, file: BlockFile) -> bytes:
         sealed.size,
         block.time_ns_min,
         block.time_ns_max,
-        len(sealed.summary),
-        len(stored[0]),
-        len(body),
-        len(stored[1]),
     )
+    bound = _HEAD.pack(MAGIC, *fields, len(sealed.summary), 0, len(body), 0) if envelope.is_bound else b""
+    stored = [_seal(envelope, sealed.summary, b"summary" + bound), _seal(envelope, body, b"index" + bound)]
+    head = _HEAD.pack(MAGIC, *fields, len(sealed.summary), len(stored[0]), len(body), len(stored[1]))
     return b"".join(part + hash64(part, seed).to_bytes(8, "little") for part in (head, *stored))
 
 
@@ -161,7 +174,7 @@ def decode_summary(sidecar: Sidecar, stored: bytes, seed: int, envelope: Envelop
     if len(stored) < sidecar.summary_stored_size + 8 or not _is_sound(stored, seed):
         return False
     try:
-        data = _open(envelope, stored[:-8], b"summary", sidecar.summary_size)
+        data = _open(envelope, stored[:-8], b"summary" + _bound(sidecar, envelope), sidecar.summary_size)
         gone, offset = _sized(data, 0)
         lost, offset = _sized(data, offset)
         sidecar.gone, sidecar.lost = SequenceSet.decode(gone), SequenceSet.decode(lost)
@@ -187,7 +200,7 @@ def decode_index(
     if len(stored) != sidecar.index_stored_size + 8 or not _is_sound(stored, seed):
         return None
     try:
-        data = _open(envelope, stored[:-8], b"index", sidecar.index_size)
+        data = _open(envelope, stored[:-8], b"index" + _bound(sidecar, envelope), sidecar.index_size)
         count, has_seqs, base_seq, frame_count = _INDEX_HEAD.unpack_from(data)
         index = BlockIndex(SubjectTable(), base_seq)
         sidecar.merge_into(index.table)
@@ -262,6 +275,14 @@ def _open(envelope: Envelope, stored: bytes, aad: bytes, plain_size: int) -> byt
     if len(stored) != plain_size:
         raise EnvelopeError(f"{plain_size} bytes expected, {len(stored)} found")
     return stored
+
+
+def _bound(sidecar: Sidecar, envelope: Envelope) -> bytes:
+    """The head as far as it is authenticated with what follows it."""
+    if not envelope.is_bound:
+        return b""
+    fields = [getattr(sidecar, name) for name in _FIELDS]
+    return _HEAD.pack(MAGIC, *fields, sidecar.summary_size, 0, sidecar.index_size, 0)
 
 
 def _is_sound(data: bytes, seed: int) -> bool:

@@ -71,14 +71,14 @@ class TimeWheel:
             slot.refill(self._live_entries(tick, slot))
         return True
 
-    def expire(self, now_ns: int) -> list[int]:
-        """Take out every sequence whose deadline is not after now, in order of (deadline, sequence)."""
+    def expire(self, now_ns: int, count_max: int | None = None) -> list[int]:
+        """Take out every sequence whose deadline is not after now, or the first so many, by (deadline, sequence)."""
         expired: list[int] = []
-        while (front := self._front()) is not None:
+        while (front := self._front()) is not None and (count_max is None or len(expired) < count_max):
             tick, heap = front
             if heap[0][0] > now_ns:
                 break
-            self._expire_slot(tick, heap, now_ns, expired)
+            self._expire_slot(tick, heap, now_ns, expired, count_max)
         return expired
 
     def next_expiry(self) -> int | None:
@@ -126,10 +126,12 @@ class TimeWheel:
             heappop(heap)
         return tick, heap
 
-    def _expire_slot(self, tick: int, heap: list[tuple[int, int]], now_ns: int, expired: list[int]) -> None:
-        """Move what is due from an opened slot to `expired`."""
+    def _expire_slot(
+        self, tick: int, heap: list[tuple[int, int]], now_ns: int, expired: list[int], count_max: int | None
+    ) -> None:
+        """Move what is due from an opened slot to `expired`, until that has so many."""
         before = len(expired)
-        while heap and heap[0][0] <= now_ns:
+        while heap and heap[0][0] <= now_ns and len(expired) != count_max:
             expires_ns, seq = heappop(heap)
             if self._deadlines.get(seq) == expires_ns:
                 self._deadlines.pop(seq)

@@ -13,13 +13,22 @@ at the end is taken for one that is still under way.
 What is always true
     the catalog of one refresh never changes: later deletes, drops and rewrites are not in it
     a message that is live in it was stored whole and in order; with `sync`, it is on the disk to stay
-    the end of the last block is read first, so that what it says was removed from others is known for all of them
+    it shows a state that the stream was in at one moment of the refresh
+
+For the last one, the files are read in this order, whatever the server does between two reads:
+    1. the checkpoint. What it knows of the last sequence, the blocks that are read later know too.
+    2. sealed blocks, newest first. A tombstone lies in a later block than the messages it removes, and goes when its
+       block is written anew after theirs: so it is seen, or the block that it speaks of is seen without the messages.
+    3. the last block, and blocks that were begun meanwhile. They say what was removed from the others up to now, and
+       have the messages that took the place of what left the others up to now.
+    4. the checkpoint again, which tells whether messages were undone meanwhile (a truncation): then all is read anew.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from jetlake.errors import CorruptBlock, StoreError
@@ -31,20 +40,32 @@ from jetlake.store.check_block import SIZES, ReadOnlyBlockFile
 from jetlake.store.checkpoint import Checkpoint, read_checkpoint
 from jetlake.store.envelope import KeySource
 from jetlake.store.files import OS_FILES, File, Files
-from jetlake.store.format import HEADER_SIZE, BlockHeader, decode_header, parse_block_name, sidecar_name
+from jetlake.store.format import HEADER_SIZE, NO_STREAM, BlockHeader, decode_header, parse_block_name, sidecar_name
+from jetlake.store.identity import Identity, identify
 from jetlake.store.removal import LOST, RemovalGroup
 from jetlake.store.scan import scan
+from jetlake.store.sealed_file import Sealer
 from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.sidecar import HEAD_SIZE, Sidecar, decode_head, decode_index, decode_summary
 from jetlake.store.subject_table import SubjectTable
 
 # How often a refresh begins anew because a file went away under it.
 _ATTEMPTS_MAX = 20
+# How often it looks for blocks that were begun meanwhile, before it leaves the newest for the next refresh.
+_FOLLOWED_MAX = 20
 _NO_SYNC = (errno.EROFS, errno.EINVAL, errno.ENOTSUP)
 
 
 class _Changed(Exception):
     """The directory is no longer what it was when the refresh began."""
+
+
+class BlockChanged(StoreError):
+    """A block was dropped or written anew since the refresh."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"{path}: was dropped or written anew since the directory was looked at")
+        self.path = path
 
 
 @dataclass(slots=True)
@@ -53,6 +74,7 @@ class _Part:
 
     block: MsgBlock
     sidecar: Sidecar | None = None  # None: it was scanned
+    head: bytes = b""  # of the sidecar's file: erasing and rewriting change it
     groups: list[RemovalGroup] = field(default_factory=list)
     erases: list[RemovalGroup] = field(default_factory=list)
     damage: list[str] = field(default_factory=list)
@@ -73,28 +95,37 @@ class StreamView:
         self.directory, self.files, self.keys = directory.rstrip("/"), files, keys
         self.catalog = Catalog()
         self.damage: list[str] = []  # what was found unreadable, in words
+        self.foreign: list[str] = []  # the blocks that belong to other streams
+        self._sealer = Sealer(keys=keys)
+        self._identity = Identity(NO_STREAM, None)
         self._sync = sync
         self._parts: dict[int, _Part] = {}
-        self._stale: set[int] = set()  # blocks to be read anew the next time
 
     def refresh(self) -> Catalog:
         """Look again; FileNotFoundError when the directory is not there."""
+        lost = self.catalog.lost
         for _ in range(_ATTEMPTS_MAX):
-            names = self.files.list(self.directory)
+            checkpoint = read_checkpoint(self.files, self.directory, self._sealer)
+            paths = self._block_paths()
             try:
-                parts = self._read(_block_paths(self.directory, names))
-                self.catalog.close()
-                self.catalog = _put_together(parts, read_checkpoint(self.files, self.directory))
+                self._identity, self.foreign = identify(checkpoint, self._headers(paths)), []
+                parts = self._read(paths)
+                _check_nothing_undone(checkpoint, read_checkpoint(self.files, self.directory, self._sealer))
+                catalog = _put_together(parts, checkpoint)
             except (_Changed, FileNotFoundError):
-                self._parts.clear()
                 continue
+            if catalog.lost != lost:  # a file that is being erased or removed looks damaged: look twice
+                lost = catalog.lost
+                continue
+            self.catalog.close()
+            self.catalog = catalog
             self.catalog.load_index = self._load_index
             for block in self.catalog.blocks:
                 block.read_body = self._body_reader(block)
-            self.damage = [text for part in parts for text in part.damage]
+            self.foreign = sorted(set(self.foreign))
+            self.damage = [f"{path}: is a block of another stream" for path in self.foreign]
+            self.damage += [text for part in parts for text in part.damage]
             self._parts = {part.block.id: part for part in parts}
-            # Once its tombstone lies in a sealed block, only the sidecar of its own block tells of an erasure.
-            self._stale = {group.block_id for part in parts for group in part.erases}
             return self.catalog
         raise StoreError(f"{self.directory}: changes faster than it can be read")
 
@@ -108,47 +139,82 @@ class StreamView:
         part.sidecar.merge_into(table)
         return table
 
-    def _read(self, paths: dict[int, str]) -> list[_Part]:
-        """Every block, oldest first, read newest first."""
-        parts: list[_Part] = []
-        for block_id in sorted(paths, reverse=True):
-            part = self._part(block_id, paths[block_id], is_last=not parts)
-            if part is not None:
-                parts.append(part)
-        if self._sync and paths.keys() - self._parts.keys():
-            self._settle(self.directory)
-        return parts[::-1]
+    def _headers(self, paths: dict[int, str]) -> Iterator[BlockHeader]:
+        for path in paths.values():
+            with self.files.open(path) as file:
+                header = header_of(file)
+            if header is not None:
+                yield header
 
-    def _part(self, block_id: int, path: str, *, is_last: bool) -> _Part | None:
-        """What is known of a block, read anew as far as it may have changed; None when it has no header."""
+    def _read(self, paths: dict[int, str]) -> list[_Part]:
+        """Every block, oldest first: the sealed ones read newest first, then the end."""
+        *sealed, last_id = sorted(paths) or [0]
+        parts = {block_id: self._part(block_id, paths[block_id], is_end=False) for block_id in reversed(sealed)}
+        ends = [last_id] if paths else []
+        for _ in range(_FOLLOWED_MAX):
+            for block_id in ends:
+                part = parts[block_id] = self._part(block_id, paths[block_id], is_end=True)
+                if part is not None and block_id < ends[-1] and part.key[1]:
+                    raise _Changed  # it may have been written anew after blocks that were read before that
+            paths = self._block_paths()
+            ends = [block_id for block_id in sorted(paths) if block_id >= last_id]
+            if not ends or ends[-1] == last_id:
+                break
+            last_id = ends[-1]
+        if self._sync and parts.keys() - self._parts.keys():
+            self._settle(self.directory)
+        return [part for _, part in sorted(parts.items()) if part is not None]
+
+    def _block_paths(self) -> dict[int, str]:
+        return _block_paths(self.directory, self.files.list(self.directory))
+
+    def _part(self, block_id: int, path: str, *, is_end: bool) -> _Part | None:
+        """What is known of a block, read anew as far as it may have changed; None when it is none of the stream's.
+
+        At the end of the stream blocks are scanned: only their records tell of erasures, and the last may have grown.
+        """
         known = self._parts.get(block_id)
+        is_sealed = known is not None and known.sidecar is not None and not is_end
+        if known is not None and is_sealed and known.head == self._sidecar_head(block_id):
+            return known
         with self.files.open(path) as file:
-            header = _header(file, path)
+            header = header_of(file)
             if header is None or header.block_id != block_id:
                 return None
-            if known is not None and known.block.header != header:
-                known = None
-            if known is not None and known.sidecar is not None and block_id not in self._stale:
-                return known
-            sidecar = None if is_last else self._sidecar(file, header)
-            if sidecar is not None:
-                return _part_of_sidecar(header, path, sidecar)
-            if known is not None and known.sidecar is None and self._advance(known, file):
+            if not self._identity.owns(header):
+                self.foreign.append(path)
+                return None
+            part = None if is_end else self._part_of_sidecar(file, header, path)
+            if part is not None:
+                return part
+            is_scanned = known is not None and known.sidecar is None and known.block.header == header
+            if known is not None and is_scanned and self._advance(known, file):
                 return known
             return self._scan(file, header, path)
 
-    def _sidecar(self, file: File, header: BlockHeader) -> Sidecar | None:
-        """The sidecar of a block, when it is sound and speaks of the block as it is."""
+    def _sidecar_head(self, block_id: int) -> bytes:
+        """The bytes of the head of a block's sidecar; none when it has none."""
+        try:
+            with self.files.open(f"{self.directory}/{sidecar_name(block_id)}") as source:
+                return source.pread(0, HEAD_SIZE)
+        except FileNotFoundError:
+            return b""
+
+    def _part_of_sidecar(self, file: File, header: BlockHeader, path: str) -> _Part | None:
+        """What the sidecar of a block says, when it is sound and speaks of the block as it is."""
         try:
             with self.files.open(f"{self.directory}/{sidecar_name(header.block_id)}") as source:
-                sidecar = decode_head(source.pread(0, HEAD_SIZE), header.hash_seed)
+                head = source.pread(0, HEAD_SIZE)
+                sidecar = decode_head(head, header.hash_seed)
                 if sidecar is None or (sidecar.generation, sidecar.file_size) != (header.generation, file.size()):
                     return None
                 summary = source.pread(HEAD_SIZE, sidecar.summary_stored_size + 8)
         except FileNotFoundError:
             return None
         envelope = envelope_of(header, self.keys, file.path)
-        return sidecar if decode_summary(sidecar, summary, header.hash_seed, envelope) else None
+        if not decode_summary(sidecar, summary, header.hash_seed, envelope):
+            return None
+        return _Part(_sealed_block(header, path, sidecar), sidecar, head, sidecar.groups)
 
     def _scan(self, file: File, header: BlockHeader, path: str) -> _Part:
         """Know a block by its records."""
@@ -158,7 +224,7 @@ class StreamView:
         scanned = scan_block(block, source, body, SubjectTable(), SIZES)
         self._settle(file)
         damage = [f"{path}: {text}" for text in scanned.damage]
-        return _Part(block, None, block.groups, scanned.erases, damage, body.file_size)
+        return _Part(block, None, b"", block.groups, scanned.erases, damage, body.file_size)
 
     def _advance(self, part: _Part, file: File) -> bool:
         """Take in messages that a block got since it was scanned; False where anything else happened to it."""
@@ -206,9 +272,7 @@ class StreamView:
 
         def read(start: int, end: int) -> bytes:
             if not frames:
-                with self.files.open(block.path) as file:
-                    if _header(file, block.path) != block.header:
-                        raise CorruptBlock(block.path, 0, "was written anew since the directory was looked at")
+                with self._open_same(block) as file:
                     source = pinned(file, block.header, self.files, self.keys)
                     if source.envelope.is_plain:
                         return file.pread(HEADER_SIZE + start, end - start)
@@ -217,22 +281,49 @@ class StreamView:
 
         return read
 
+    def _open_same(self, block: MsgBlock) -> File:
+        """The file of a block; BlockChanged when it is no longer the one that was looked at."""
+        try:
+            file = open_block_file(self.files, block.path)
+        except FileNotFoundError:
+            raise BlockChanged(block.path) from None
+        if header_of(file) != block.header:
+            file.close()
+            raise BlockChanged(block.path)
+        return file
+
     def _load_index(self, block: MsgBlock) -> BlockIndex:
-        """Where the messages of a block lie, from its sidecar if that still speaks of this state of it."""
+        """Where the messages of a block lie, from its sidecar if that is still of this state of it, or by a scan."""
         part = self._parts[block.id]
         if part.block.index is not None:
             return part.block.index
         assert part.sidecar is not None
+        try:
+            with self.files.open(f"{self.directory}/{sidecar_name(block.id)}") as source:
+                head = source.pread(0, HEAD_SIZE)
+                stored = source.pread(part.sidecar.index_start, part.sidecar.index_stored_size + 8)
+        except FileNotFoundError:
+            head = b""
         envelope = envelope_of(block.header, self.keys, block.path)
-        with self.files.open(f"{self.directory}/{sidecar_name(block.id)}") as source:
-            head = source.pread(0, HEAD_SIZE)
-            stored = source.pread(part.sidecar.index_start, part.sidecar.index_stored_size + 8)
-        sidecar = decode_head(head, block.seed)
-        same = sidecar is not None and (sidecar.block_id, sidecar.generation) == (block.id, block.header.generation)
-        found = decode_index(part.sidecar, stored, block.seed, envelope) if same else None
-        if found is None:
-            raise CorruptBlock(block.path, 0, "its sidecar was replaced or damaged since the directory was looked at")
-        return found[0]
+        found = decode_index(part.sidecar, stored, block.seed, envelope) if head == part.head else None
+        if found is not None:
+            return found[0]
+        with self._open_same(block) as file:
+            index = self._scan(file, block.header, block.path).block.index
+        assert index is not None
+        return index
+
+
+def open_block_file(files: Files, path: str) -> File:
+    """Open a block's file to read; FileNotFoundError when it was dropped. While it is erased from, it has another name.
+
+    See `rewrite.py`: the new file is there as `.new` before the old one loses its name, and then gets that name.
+    """
+    path = path.removesuffix(".new").removesuffix(".shred")
+    for name in (path, f"{path}.new"):
+        with suppress(FileNotFoundError):
+            return files.open(name)
+    return files.open(path)
 
 
 def pinned(file: File, header: BlockHeader, files: Files, keys: Sequence[KeySource]) -> ReadOnlyBlockFile:
@@ -242,11 +333,12 @@ def pinned(file: File, header: BlockHeader, files: Files, keys: Sequence[KeySour
     return block_file
 
 
-def _header(file: File, path: str) -> BlockHeader | None:
+def header_of(file: File) -> BlockHeader | None:
+    """The header of a block; None when both copies are damaged."""
     try:
         return decode_header(file.pread(0, HEADER_SIZE))
     except ValueError as error:
-        raise CorruptBlock(path, 0, str(error)) from error
+        raise CorruptBlock(file.path, 0, str(error)) from error
 
 
 def _block_paths(directory: str, names: Sequence[str]) -> dict[int, str]:
@@ -260,7 +352,7 @@ def _block_paths(directory: str, names: Sequence[str]) -> dict[int, str]:
     return paths
 
 
-def _part_of_sidecar(header: BlockHeader, path: str, sidecar: Sidecar) -> _Part:
+def _sealed_block(header: BlockHeader, path: str, sidecar: Sidecar) -> MsgBlock:
     block = MsgBlock(header, path)
     block.last_seq, block.last_hash = sidecar.last_seq, sidecar.last_hash
     block.gone, block.lost = sidecar.gone, sidecar.lost
@@ -268,7 +360,20 @@ def _part_of_sidecar(header: BlockHeader, path: str, sidecar: Sidecar) -> _Part:
     block.time_ns_min, block.time_ns_max = sidecar.time_ns_min, sidecar.time_ns_max
     block.body_size = block.written_size = block.synced_size = sidecar.body_size
     block.sealed, block.expiring = True, sidecar.expiring
-    return _Part(block, sidecar, sidecar.groups)
+    return block
+
+
+def _check_nothing_undone(before: Checkpoint | None, after: Checkpoint | None) -> None:
+    """Raise _Changed when a truncation began or ended between two looks at the checkpoint, or the stream was replaced.
+
+    Otherwise it stays as it was, or a block was sealed, with a higher last sequence.
+    """
+    if after == before:
+        return
+    last_seq = before.last_seq if before is not None else 0
+    is_truncated = any(checkpoint is not None and checkpoint.truncate_seq is not None for checkpoint in (before, after))
+    if after is None or after.last_seq <= last_seq or is_truncated:
+        raise _Changed
 
 
 def _put_together(parts: list[_Part], checkpoint: Checkpoint | None) -> Catalog:
@@ -325,7 +430,7 @@ def _hear_groups(
                 block = blocks.get((group.block_id, group.generation))
                 if block is not None:
                     _remove(block, group.seqs)
-                    explained.update(group.seqs)
+                    (lost if group.kind == LOST else explained).update(group.seqs)
                 elif group.generation > generations.get(group.block_id, group.generation):
                     raise _Changed  # the block was written anew since it was read
             elif group.kind == LOST:

@@ -17,7 +17,7 @@ READ_AGAIN_SIZE = 32 * 1024
 def window(block: MsgBlock, index: BlockIndex, positions: array[int], place: int, stop: int) -> tuple[Buffer, int]:
     """Bytes that hold the message at positions[place], and those up to `stop` that lie near; where they start.
 
-    CorruptBlock when the first one cannot be read.
+    They end where damage begins, which may be at once.
     """
     start = index.offsets[positions[place]]
     chunk = block.chunk_at(start)

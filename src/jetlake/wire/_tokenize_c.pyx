@@ -167,6 +167,7 @@ cdef int _parse_args(const uint8_t* data, Line* line, int64_t max_payload, PubOp
     op.payload_start = <uint32_t>(line.stop + 1 + headers_size)
     op.payload_size = <uint32_t>(size - headers_size)
     op.slot = op.flags = 0
+    op.expected = 0
     return GOOD
 
 

@@ -136,7 +136,7 @@ def _parse_args(data: Buffer, line: _Line, max_payload: int) -> Op | int:
         return PAYLOAD_VIOLATION
     start = line.stop + 1
     parts = (subject, reply, (start, start + headers_size), (start + headers_size, start + size))
-    return [number for begin, end in parts for number in (begin, end - begin)] + [0, 0]
+    return [number for begin, end in parts for number in (begin, end - begin)] + [0, 0, 0, 0]
 
 
 def _parse_size(data: Buffer, arg: tuple[int, int]) -> int:

@@ -15,6 +15,7 @@ import msgspec
 from jetlake.wire.protocol import ERROR_TEXTS, SIZE_DIGITS_MAX, SPACED, UNKNOWN_OPERATION, VERBS, ProtocolError
 
 _ARG = re.compile(rb"[^ \t\r\n]+")
+_ESCAPE = re.compile(r"(?i)\\u d[89ab]\w\w \\u d[c-f]\w\w | (?P<half> \\u d[89a-f]\w\w ) | \\.", re.VERBOSE)
 _COUNT = re.compile(rb"[0-9]{1,%d}" % SIZE_DIGITS_MAX)
 _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)
 
@@ -151,7 +152,13 @@ def _parse_connect(arg: bytes, before: ConnectOptions | None) -> ConnectOptions:
 
 
 def _parse_object(arg: bytes) -> dict[str, msgspec.Raw]:
+    text = arg.decode("utf-8", "replace")
     try:
-        return _OBJECT.decode(arg.decode("utf-8", "replace")) or {}
+        return _OBJECT.decode(_ESCAPE.sub(_without_half, text) if "\\u" in text else text) or {}
     except (msgspec.DecodeError, RecursionError) as error:
         raise ProtocolError(None, f"not a JSON object: {error}") from None
+
+
+def _without_half(escape: re.Match[str]) -> str:
+    """An escape; U+FFFD for half of a surrogate pair, as Go has it."""
+    return "\\ufffd" if escape["half"] else escape[0]

@@ -15,9 +15,9 @@ def info(fields: object) -> bytes:
 
 
 def err(text: str) -> bytes:
-    """-ERR with a text in single quotes; it may hold double ones."""
+    """-ERR with a text in single quotes; it may hold double ones. Bytes of a subject come out as they were."""
     assert "\n" not in text and "\r" not in text
-    return b"-ERR '%s'\r\n" % text.encode()
+    return b"-ERR '%s'\r\n" % text.encode("utf-8", "surrogateescape")
 
 
 def msg(subject: bytes, sid: bytes, payload: bytes, reply: bytes = b"", headers: bytes = b"") -> bytes:

@@ -10,13 +10,17 @@ from jetlake.jetstream import errors
 from jetlake.jetstream.api.request import Endpoint, Request
 from jetlake.jetstream.consumer import Consumer
 from jetlake.jetstream.consumer_config import ConsumerConfig, CreateRequest, DeliverPolicy, read_create
+from jetlake.jetstream.consumer_keeper import file_base
 from jetlake.jetstream.consumer_registry import delete_consumer, put_consumer
 from jetlake.jetstream.consumer_rules import GROUP_NAME, stamped
+from jetlake.jetstream.errors import ApiError
 from jetlake.jetstream.json_shape import INT, STRING, TIME, UINT64, Struct, is_empty_request, is_json, read_request
-from jetlake.wire.go_time import ZERO_NS, ZERO_TIME, format_time
+from jetlake.jetstream.pause import Pause
+from jetlake.wire.go_time import ZERO_NS, ZERO_TIME, format_time, json_problem
 
 NAMES_LIMIT = 1024
 LIST_LIMIT = 256
+_MARSHAL = "json: error calling MarshalJSON for type *time.Time: "
 _PAGE = Struct("JSApiConsumersRequest", {"offset": INT})
 _PAUSE = Struct("JSApiConsumerPauseRequest", {"pause_until": TIME})
 _UNPIN = Struct("JSApiConsumerUnpinRequest", {"group": STRING})
@@ -79,7 +83,9 @@ def _create(request: Request, body: CreateRequest, config: ConsumerConfig) -> No
     stream = request.stream
     existing = stream.consumers.get(config.durable_name or config.name)
     if existing is not None:  # only CONSUMER.PAUSE changes that
-        config = replace(config, pause_until=existing.config.pause_until)
+        config = replace(config, pause_until=_in_utc(existing.config.pause_until))
+    elif any(map(json_problem, (config.pause_until or 0, config.opt_start_time or 0))):
+        raise errors.CONSUMER_CREATE("error creating store for consumer")
     consumer = put_consumer(stream, stamped(config), body.action, pedantic=body.pedantic)
 
     def updated() -> None:
@@ -91,7 +97,7 @@ def _create(request: Request, body: CreateRequest, config: ConsumerConfig) -> No
             consumer.events.paused(consumer.pause.until_ns, True)
 
     if consumer is existing:
-        consumer.when_durable(updated)
+        consumer.when_durable(request.guarded(updated))
         return
     info = consumer.info()
 
@@ -109,7 +115,16 @@ def _create(request: Request, body: CreateRequest, config: ConsumerConfig) -> No
 
     if consumer.keeper is not None:
         consumer.keeper.failed = failed
-    consumer.when_durable(created)
+    consumer.when_durable(request.guarded(created))
+
+
+def _in_utc(time_ns: int | None) -> int | None:
+    """A time by the clock of UTC, if it can be kept; raises ApiError."""
+    if time_ns is None:
+        return None
+    if problem := json_problem(int(time_ns)):
+        raise errors.CONSUMER_CREATE(_MARSHAL + problem)
+    return int(time_ns)
 
 
 # Looking
@@ -134,7 +149,9 @@ def list_consumers(request: Request) -> None:
     consumers = _public(request)
     offset = min(offset, len(consumers))
     page = [consumer.info(with_server=False) for consumer in consumers[offset : offset + LIST_LIMIT]]
-    request.reply({"total": len(consumers), "offset": offset, "limit": LIST_LIMIT, "consumers": page})
+    offline = {each.name: each.reason for each in request.stream.offline_consumers.values()}
+    shown = {"total": len(consumers), "offset": offset, "limit": LIST_LIMIT, "consumers": page}
+    request.reply({**shown, "offline": offline} if offline else shown)
 
 
 def _offset(request: Request) -> int:
@@ -149,8 +166,14 @@ def _public(request: Request) -> list[Consumer]:
 def _consumer(request: Request) -> Consumer:
     consumer: Consumer | None = request.stream.consumers.get(request.names[1])
     if consumer is None:
-        raise errors.CONSUMER_NOT_FOUND()
+        raise _absence(request)
     return consumer
+
+
+def _absence(request: Request) -> ApiError:
+    name = request.names[1]
+    offline = request.stream.offline_consumers.get(file_base(name)) if name else None
+    return errors.CONSUMER_NOT_FOUND() if offline is None else errors.CONSUMER_OFFLINE_REASON(offline.reason)
 
 
 def _reply_info(request: Request, consumer: Consumer) -> None:
@@ -168,22 +191,23 @@ def delete(request: Request) -> None:
 
 def pause(request: Request) -> None:
     until_ns = request.read(_PAUSE).get("pause_until") if is_json(request.payload) else None
-    until_ns = None if until_ns == ZERO_NS else until_ns
+    until_ns = None if until_ns in (None, ZERO_NS) else int(until_ns)  # in UTC, unlike in a create request
     consumer = _consumer(request)
+    if until_ns is not None and (problem := json_problem(until_ns)):
+        raise errors.CONSUMER_STORE_FAILED(_MARSHAL + problem)
     consumer.update(stamped(replace(consumer.config, pause_until=until_ns)))
 
     def paused() -> None:
-        now_ns = request.host.clock()
-        is_paused = until_ns is not None and now_ns < until_ns
+        pause, now_ns = Pause(until_ns), request.host.clock()
         shown: dict[str, Any] = {
-            "paused": is_paused,
+            "paused": pause.is_on(now_ns),
             "pause_until": format_time(until_ns) if until_ns is not None else ZERO_TIME,
         }
-        if until_ns is not None and is_paused:
-            shown["pause_remaining"] = until_ns - now_ns
+        if pause.is_on(now_ns):
+            shown["pause_remaining"] = pause.left_ns(now_ns)
         request.reply(shown)
 
-    consumer.when_durable(paused)
+    consumer.when_durable(request.guarded(paused))
 
 
 def unpin(request: Request) -> None:
@@ -215,7 +239,7 @@ def reset(request: Request) -> None:
         request.reply({**consumer.info(), "reset_seq": seq})
         consumer.resume()
 
-    consumer.when_durable(done)
+    consumer.when_durable(request.guarded(done))
 
 
 def _reset_seq(consumer: Consumer, seq: int) -> int:

@@ -3,29 +3,36 @@
 The body of an answer is the message's payload, and its headers are followed by what says which message it is. A batch
 is a row of messages and a last one, with a status, that ends it. What cannot be had is told by a status alone.
 
+A batch is sent a slice at a time, as fast as its reader takes it: other clients have their turn between two slices.
+
     DIRECT.GET.<stream>             a JSON request: one message, a batch, or the last message of many subjects
     DIRECT.GET.<stream>.<subject>   the last message of a subject
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from jetlake.broker.subscription import Msg
-from jetlake.errors import BadRequest, TooManyResults
+from jetlake.errors import BadRequest, MessageNotFound, TooManyResults
 from jetlake.jetstream.api.messages import GET, has_conflict, load
 from jetlake.jetstream.errors import ApiError
 from jetlake.jetstream.json_shape import read_request
 from jetlake.jetstream.stream_config import Storage
 from jetlake.store import StoredMsg
+from jetlake.store.engine import BlockStore
 from jetlake.subjects import encode_subject
 from jetlake.wire.go_time import format_time
 from jetlake.wire.headers import Pair, append_headers, status_block
 
 if TYPE_CHECKING:
-    from jetlake.jetstream.stream import Stream
+    from jetlake.jetstream.stream import Store, Stream
 
 RESULTS_MAX = 1024
+SLICE_COUNT, SLICE_SIZE = 128, 256 * 1024  # messages and bytes that are sent before others have their turn
+BUSY_NS = 5_000_000  # how long to wait for a reader whose connection is full
 _SELECTORS = ("seq", "last_by_subj", "next_by_subj", "multi_last")
 
 
@@ -53,11 +60,16 @@ class _Answers:
     """Sends messages of a stream to who asked."""
 
     def __init__(self, stream: Stream, reply: bytes) -> None:
-        self.stream, self.store = stream, stream.store
+        self.stream = stream
         self._reply, self._send = reply, stream.account.send
         self._name = encode_subject(stream.config.name)
         self.sent_size = 0
         self.last_seq = 0  # of the message sent before
+        self._is_heard = True  # whether somebody got it
+
+    @property
+    def store(self) -> Store:
+        return self.stream.store  # another object once its files were read anew
 
     def status(self, code: int, text: str, pairs: list[Pair] | None = None) -> None:
         self._send(self._reply, headers=status_block(code, text, pairs or []))
@@ -75,13 +87,32 @@ class _Answers:
             if num_pending is not None:
                 pairs += self.progress(num_pending)
             headers = append_headers(message.headers, pairs)
-        self._send(self._reply, message.payload, headers=headers)
+        self._is_heard = self._send(self._reply, message.payload, headers=headers)
         self.last_seq = message.seq
         self.sent_size += len(encode_subject(message.subject)) + len(message.headers) + len(message.payload)
 
     def progress(self, num_pending: int) -> list[Pair]:
         """Where in a batch we are."""
         return [(b"Nats-Num-Pending", b"%d" % num_pending), (b"Nats-Last-Sequence", b"%d" % self.last_seq)]
+
+    def send_in_slices(self, sending: Iterator[None]) -> None:
+        """Send what an iterator sends, message by message, until it ends or nobody is there to get it."""
+        host, account, size_end = self.stream.host, self.stream.account, self.sent_size + SLICE_SIZE
+
+        def go_on() -> None:
+            if not self.stream.is_closed and self._is_heard:
+                self.send_in_slices(sending)
+
+        reader = account.target(self._reply)
+        if reader is not None and reader.client is not None and reader.client.room() <= 0:
+            host.call_at(host.clock() + BUSY_NS, go_on)
+            return
+        for _ in range(SLICE_COUNT):
+            if next(sending, self) is self:
+                return
+            if self.sent_size >= size_end:
+                break
+        host.call_soon(go_on)
 
 
 def _get_last(answers: _Answers, fields: dict[str, Any], key: str) -> None:
@@ -124,16 +155,22 @@ def _get_one(answers: _Answers, fields: dict[str, Any]) -> None:
 def _get_batch(answers: _Answers, fields: dict[str, Any]) -> None:
     """Matching messages in a row, up to a number or size."""
     store, filter = answers.store, fields.get("next_by_subj", "") or ">"
-    seq = store.seq_from_time(fields["start_time"]) if "start_time" in fields else fields.get("seq", 0)
-    size_max = fields.get("max_bytes", 0) or answers.stream.host.options.max_pending
-    no_headers = fields.get("no_hdr", False)
+    seq = max(store.seq_from_time(fields["start_time"]) if "start_time" in fields else fields.get("seq", 0), 1)
     try:
-        pending = store.num_pending(max(seq, 1), filter).msgs
+        pending = store.num_pending(seq, filter).msgs
     except BadRequest:  # no filter: nothing matches it
         answers.status(404, "Message Not Found")
         return
+    answers.send_in_slices(_send_batch(answers, fields, seq, filter, pending))
+
+
+def _send_batch(answers: _Answers, fields: dict[str, Any], seq: int, filter: str, pending: int) -> Iterator[None]:
+    size_max, no_headers = _size_max(answers, fields), fields.get("no_hdr", False)
+    gaps = _gaps(answers.store)
     for count in range(max(fields["batch"], 0)):
-        message = store.load_next(max(seq, 1), filter)
+        message = answers.store.load_next(seq, filter)
+        if _gaps(answers.store) != gaps:  # damage took some of them, or they were removed meanwhile
+            gaps, pending = _gaps(answers.store), answers.store.num_pending(seq, filter).msgs
         if message is None:
             if count:
                 break
@@ -144,7 +181,13 @@ def _get_batch(answers: _Answers, fields: dict[str, Any]) -> None:
         answers.message(message, no_headers=no_headers, num_pending=pending)
         if answers.sent_size >= size_max:
             break
+        yield
     answers.status(204, "EOB", answers.progress(pending))
+
+
+def _gaps(store: BlockStore) -> int:
+    """How many sequences have no message; it grows with every one that leaves."""
+    return store.catalog.last_seq - store.catalog.table.total
 
 
 def _get_multi(answers: _Answers, fields: dict[str, Any]) -> None:
@@ -170,12 +213,22 @@ def _get_multi(answers: _Answers, fields: dict[str, Any]) -> None:
     if not seqs or is_beyond:
         answers.status(404, "No Results")
         return
-    seqs = [seq for seq in seqs if seq >= fields.get("seq", 0)]
-    size_max = fields.get("max_bytes", 0) or answers.stream.host.options.max_pending
-    batch, pending = fields.get("batch", 0), len(seqs)
+    answers.send_in_slices(
+        _send_multi(answers, fields, [seq for seq in seqs if seq >= fields.get("seq", 0)], up_to_seq)
+    )
+
+
+def _send_multi(answers: _Answers, fields: dict[str, Any], seqs: list[int], up_to_seq: int) -> Iterator[None]:
+    size_max, batch, pending = _size_max(answers, fields), fields.get("batch", 0), len(seqs)
     for seq in seqs[:batch] if batch > 0 else seqs:
         pending -= 1
-        answers.message(store.load(seq), num_pending=pending)
+        with suppress(MessageNotFound):  # damage took it, or it was removed after the first slice
+            answers.message(answers.store.load(seq), num_pending=pending)
         if answers.sent_size >= size_max:
             break
+        yield
     answers.status(204, "EOB", [*answers.progress(pending), (b"Nats-UpTo-Sequence", b"%d" % up_to_seq)])
+
+
+def _size_max(answers: _Answers, fields: dict[str, Any]) -> int:
+    return fields.get("max_bytes", 0) or answers.stream.host.options.max_pending

@@ -1,8 +1,8 @@
 """Api: everything that clients of one account ask on `$JS.API.…`, and on `$JETLAKE.API.…` what only JetLake does.
 
-An internal subscription each brings all of it. A subject that no endpoint has gets no answer, as from nats-server.
-Direct gets and pull requests answer with messages instead of JSON: the former are handled here too, the latter by their
-consumer; and where there is nobody to ask, the client hears that there are no responders.
+A subscription of the server's own each brings all of it. A subject without an endpoint gets no answer, like from
+nats-server. Direct gets and pull requests answer with messages instead of JSON: the former are handled here too, the
+latter by their consumer; and where there is nobody to ask, the client hears that there are no responders.
 """
 
 from __future__ import annotations
@@ -44,6 +44,8 @@ class Api:
 
     def __init__(self, account: Account, js_account: JsAccount | None, host: Host) -> None:
         self.account, self.js_account, self.host = account, js_account, host
+        self.subscription = account.subscribe(_PREFIX + b">", self.handle)
+        account.subscribe(_OWN_PREFIX + b">", self.handle_own)
 
     def handle(self, msg: Msg) -> bool:
         """Take a request; False when there is nobody to ask."""

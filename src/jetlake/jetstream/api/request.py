@@ -12,13 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import msgspec
-
 from jetlake.errors import BadRequest, StoreError
 from jetlake.jetstream import errors
 from jetlake.jetstream.errors import ApiError
 from jetlake.jetstream.json_shape import Struct, read_request
 from jetlake.subjects import decode_subject
+from jetlake.wire.json_text import encode_json
 
 if TYPE_CHECKING:
     from jetlake.broker.subscription import Msg
@@ -101,11 +100,14 @@ class Request:
             except (StoreError, OSError) as error:
                 self.host.log("error", f"request failed subject={decode_subject(self.msg.subject)!r} error={error}")
                 self.fail(errors.STREAM_STORE_FAILED(_in_short(error)))
+            except Exception as error:
+                self.host.failed(f"request subject={decode_subject(self.msg.subject)}", error)
+                self.fail(errors.STREAM_GENERAL("internal error"))
 
         return run
 
     def _answer(self, response: dict[str, Any], is_counted: bool, error_count: int) -> None:
-        self._api.answer(self.msg, msgspec.json.encode(response), is_counted, error_count)
+        self._api.answer(self.msg, encode_json(response), is_counted, error_count)
 
 
 def _in_short(error: Exception) -> str:

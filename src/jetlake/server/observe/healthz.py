@@ -8,6 +8,7 @@ from jetlake.server.observe.query import Query
 
 if TYPE_CHECKING:
     from jetlake.jetstream.js_account import JsAccount
+    from jetlake.jetstream.stream import Stream
     from jetlake.server.server import Server
 
 _OK, _BAD_REQUEST, _NOT_FOUND, _ERROR, _UNAVAILABLE = 200, 400, 404, 500, 503
@@ -70,8 +71,19 @@ def _check_streams(accounts: list[JsAccount], account: str, stream: str, consume
             if stream in ("", name):
                 about = {"account": found.account.name, "stream": name}
                 raise Unhealthy(_UNAVAILABLE, "STREAM", f"stream '{name}' is offline: {reason}", **about)
+        for served in found.streams.values():
+            if stream in ("", served.name):
+                _check_consumers(found, served, consumer)
     if stream:
         _check_stream(wanted[0], stream, consumer)
+
+
+def _check_consumers(account: JsAccount, stream: Stream, consumer: str) -> None:
+    for lost in stream.offline_consumers.values():
+        if consumer in ("", lost.name):
+            about = {"account": account.account.name, "stream": stream.name, "consumer": lost.name}
+            problem = f"consumer '{lost.name}' of stream '{stream.name}' is offline: {lost.reason}"
+            raise Unhealthy(_UNAVAILABLE, "CONSUMER", problem, **about)
 
 
 def _check_stream(account: JsAccount, name: str, consumer: str) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from jetlake.server.log import printable
 from jetlake.server.observe.process import resident_size
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class _Collector:
             ("jetlake_slow_consumers", "Connections closed because they were too slow", broker.slow_consumers),
             ("jetlake_stale_connections", "Connections closed because they were silent", broker.stale_connections),
             ("jetlake_auth_errors", "Logins that were refused", broker.auth_errors),
+            ("jetlake_internal_errors", "Errors of the server's own, each told in the log", server.failed.count),
         ):
             yield CounterMetricFamily(name, text, value)
 
@@ -78,7 +80,7 @@ class _Collector:
                 last.add_metric(labels, state.last_seq)
                 lost.add_metric(labels, len(state.lost))
                 for consumer in stream.consumers.values():
-                    info = consumer.info()
-                    pending.add_metric([*labels, consumer.name], info["num_pending"])
-                    unacked.add_metric([*labels, consumer.name], info["num_ack_pending"])
+                    info, named = consumer.info(), [*labels, printable(consumer.name)]  # different for different bytes
+                    pending.add_metric(named, info["num_pending"])
+                    unacked.add_metric(named, info["num_ack_pending"])
         yield from (messages, size, last, lost, pending, unacked, offline, requests, failures)

@@ -53,9 +53,11 @@ def verify(spark: SparkSession, path: str, *, tasks: int = 0, **options: str) ->
     settings = parse_options({"path": path, **options})
     reports = {directory: Report(directory) for directory in find_streams(path)}
     gone: dict[str, list[Range]] = {}
+    foreign: set[str] = set()
     for report in reports.values():
-        gone |= _look_together(report, settings)
-    blocks = [(directory, name) for directory in reports for name in OS_FILES.list(directory) if _is_block(name)]
+        gone |= _look_together(report, settings, foreign)
+    names = [(directory, name) for directory in reports for name in OS_FILES.list(directory) if _is_block(name)]
+    blocks = [(directory, name) for directory, name in names if f"{directory}/{name}" not in foreign]
     for row in _check_blocks(spark, blocks, gone, settings, tasks):
         report = reports[row["directory"]]
         report.blocks += 1
@@ -143,8 +145,8 @@ def _scratch() -> bytearray:
     return scratch
 
 
-def _look_together(report: Report, settings: Options) -> dict[str, list[Range]]:
-    """What only all blocks together tell; what is gone of each."""
+def _look_together(report: Report, settings: Options, foreign: set[str]) -> dict[str, list[Range]]:
+    """What only all blocks together tell: what is gone of each, and which belong to other streams."""
     view = StreamView(report.directory, keys=settings.keys)
     try:
         catalog = view.refresh()
@@ -152,4 +154,8 @@ def _look_together(report: Report, settings: Options) -> dict[str, list[Range]]:
         report.problems.append(Problem(report.directory, None, "unreadable", str(error)))
         return {}
     report.lost = catalog.lost.copy()
+    foreign.update(view.foreign)
+    report.blocks += len(view.foreign)
+    report.file_size += sum(map(OS_FILES.size, view.foreign))
+    report.problems += [Problem(path, 0, "foreign", "is a block of another stream") for path in view.foreign]
     return {block.path: list(block.gone.ranges()) for block in catalog.blocks if block.gone}

@@ -1,0 +1,1 @@
+from jetlake.jetstream._gets_py import *

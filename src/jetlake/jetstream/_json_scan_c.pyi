@@ -1,0 +1,1 @@
+from jetlake.jetstream._json_scan_py import *

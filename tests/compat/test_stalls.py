@@ -1,0 +1,35 @@
+"""No request keeps others waiting: the cases of `stalls`, at sizes that would hold the loop if work were not cut."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.compat.servers import JETLAKE
+from tests.compat.stalls import run
+
+# Each at about the least size at which one turn of the loop took several times 20 ms before it was cut into slices,
+# moved to a thread, or done by a better algorithm.
+SIZES = {
+    "direct_get_batch": 20_000,
+    "direct_get_batch_of_a_filter": 60_000,
+    "deep_json": 200_000,
+    "long_nak": 20_000,
+    "stream_with_many_subjects": 10_000,
+    "consumer_with_many_filters": 20_000,
+    "many_subscriptions": 6_000,
+    "acks_that_trickle_in": 60_000,
+    "long_pull": 60_000,
+    "ack_all": 20_000,
+    "interest_ends": 20_000,
+    "interest_ends_by_filter": 20_000,
+    "purge_that_keeps": 40_000,
+    "roll_up": 20_000,
+    "ttl_expiry_at_once": 10_000,
+    "delete_from_compressed": 60_000,
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_no_request_holds_the_event_loop(name: str) -> None:
+    world = run(name, JETLAKE, SIZES[name])
+    assert world.stalls == []
