@@ -145,6 +145,7 @@ def test_naks_that_name_no_delay(pair: Pair, name: str) -> None:
 PULLS = [
     b'{"batch":1,"id":"\xff"}', b'{"batch":1,"group":"\xff"}', b'{"batch":%s}' % DEEP, b'{"x":%s}' % DEEP, b"{\xff}",
     b'{"batch":1,"expires":%s}' % (b"9" * 400), b'{"batch":1e400}', b'{"no_wait":"\xff"}',
+    b'{"batch":1,"expires":-1}', b'{"batch":1,"expires":-9223372036854775808}',
 ]  # fmt: skip
 
 

@@ -7,7 +7,7 @@ ack. Both servers get the same cases one by one. JetLake must not
 
     close a connection that nats-server keeps
     let an error through that nobody foresaw (any traceback in its log)
-    hold its event loop for more than 100 ms, as its watchdog measures it
+    hold its event loop for long, as its watchdog measures it
     hang at the end, or come back with a stream offline or a stream less
 """
 
@@ -34,7 +34,8 @@ from tests.compat.servers import JETLAKE, NATS_SERVER, Server
 
 SEED = int(os.environ.get("JETLAKE_FUZZ_SEED", secrets.randbits(32)))
 SECONDS = float(os.environ.get("JETLAKE_FUZZ_S", "20"))
-STALL_MS_MAX = 100.0
+CPU_MS_MAX = 50.0  # of one turn of the loop
+HELD_MS_MAX = 300.0  # the same with what it waits for: on a busy machine, for a thread that commits and has no core
 LINES_MAX = 40
 LOOK_EVERY = 500  # cases between two looks at the log
 CONFIG = """
@@ -45,7 +46,6 @@ accounts {
 max_payload: 1MB
 """
 _UNFORESEEN = re.compile(r"Traceback|\[ERR\] .* failed: ")
-_HELD = re.compile(r"Event loop held ([\d.]+) ms")
 
 
 class Raw(NamedTuple):
@@ -75,7 +75,25 @@ _TEXTS = [
 ]  # fmt: skip
 
 
+def large_value(rng: random.Random) -> Any:
+    """As much as a request may hold, more or less."""
+    count = rng.choice([1_000, 10_000, 50_000])
+    return rng.choice(
+        [
+            [f"f0.{number}" for number in range(count)],
+            [{"name": "x", "src": ">"}] * (count // 5),
+            {f"k{number}": str(number) for number in range(count // 2)},
+            "z" * (8 * count),
+            Raw(b"9" * (8 * count)),
+            Raw(b"1s" * (4 * count)),
+            Raw(b'"' + b"\\u00e9\\\\" * count + b'"'),
+        ]
+    )
+
+
 def odd_value(rng: random.Random, depth: int = 0) -> Any:
+    if rng.random() < 0.003:
+        return large_value(rng)
     kind = rng.randrange(12)
     if kind < 4:
         return rng.choice(_NUMBERS)
@@ -349,7 +367,7 @@ class Side:
     def start(self) -> None:
         """Start a server that has nothing yet."""
         directory = self._directory / f"{self._kind}-{next(self._starts)}"
-        self.server = Server(self._kind, directory, ("-js",), CONFIG, {"JETLAKE_WATCHDOG_MS": "20"})
+        self.server = Server(self._kind, directory, ("-js",), CONFIG)
         self.server.start()
         self._peers.clear()
         self.prepare()
@@ -399,9 +417,8 @@ class Side:
     def complaints(self) -> list[str]:
         """What its log should not have."""
         lines = self.server.log().splitlines()
-        held = [line for line in lines if (found := _HELD.search(line)) and float(found[1]) > STALL_MS_MAX]
         bad = [number for number, line in enumerate(lines) if _UNFORESEEN.search(line)]
-        return held + (lines[bad[0] :][:LINES_MAX] if bad else [])
+        return self.server.stalls(CPU_MS_MAX, HELD_MS_MAX) + (lines[bad[0] :][:LINES_MAX] if bad else [])
 
 
 @pytest.fixture

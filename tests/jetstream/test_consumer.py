@@ -840,3 +840,17 @@ def test_an_idle_consumer_is_not_woken_by_publishes(world: World, monkeypatch: p
     assert woken == ["all", "c3"]
     world.publish(b"4", subject="s.7")
     assert woken == ["all", "c3", "all"]
+
+
+def test_a_tick_that_fails_is_not_the_last(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.create(ack_wait=10**9)
+    world.publish(b"one")
+    assert payloads(world.next(batch=1)) == [b"one"]
+    world.next(batch=1, expires=60 * 10**9)
+    world.host.failures = []
+    with monkeypatch.context() as broken:
+        broken.setattr(world.consumer(), "give_up", lambda *_: 1 // 0)
+        world.wait(1)
+    assert world.host.failures[0].startswith("delivery stream=S consumer=c: ")
+    world.wait(2)
+    assert payloads(world.peer.take()) == [b"one"]

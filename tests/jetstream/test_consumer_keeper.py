@@ -10,7 +10,7 @@ import pytest
 
 from jetlake.jetstream import consumer_keeper
 from jetlake.jetstream.consumer_config import AckPolicy, ConsumerConfig, read_config
-from jetlake.jetstream.consumer_keeper import encode_meta, read_directory
+from jetlake.jetstream.consumer_keeper import ConsumerFiles, encode_meta
 from jetlake.store.consumer_store import ConsumerState, encode_state
 from jetlake.testing.memfiles import MemFiles
 from tests.jetstream.consumer_world import S, World
@@ -207,7 +207,7 @@ def test_of_two_files_for_one_name_the_younger_counts() -> None:
         data = encode_state(ConsumerState(delivered_consumer_seq=created_ns), encode_meta("n", created_ns, config))
         with files.open(f"d/n.{created_ns:x}", create=True) as file:
             file.pwritev(0, [data])
-    (kept,), unreadable, leftover, unknown = read_directory(files, "d")
+    (kept,), unreadable, leftover, unknown = ConsumerFiles(files, "d").read()
     assert kept.created_ns == 9 and kept.state.delivered_consumer_seq == 9
     assert unreadable == unknown == [] and sorted(leftover) == ["d/n.5", "d/n.7"]
 

@@ -118,16 +118,46 @@ def test_a_publish_is_stored_when_the_only_consumer_is_lost(tmp_path: Path, harm
 
 @HARMS
 def test_one_of_the_same_name_takes_its_place(tmp_path: Path, harm: Harm) -> None:
-    world = harmed(two_consumers(tmp_path, "interest"), harm)
+    world = two_consumers(tmp_path, "interest")
+    path = file_of(world, "b")
+    harmed(world, harm)
     for each in world.next("a", batch=9):
         world.ack(each)
     assert stored(world) == [1, 2, 3, 4]
     world.wait(1)
     assert "error" not in world.create("b", filter_subject="s.b")
-    assert stored(world) == [2, 4]
+    assert stored(world) == [2, 4] and not path.exists() and Path(f"{path}.replaced").exists()
     world.restart()
     assert stored(world) == [2, 4] and sorted(world.stream.consumers) == ["a", "b"]
     assert world.stream.offline_consumers == {} and len(errors(world)) == 1
+    assert errors(world, "warning") == [f"unknown file left alone path={path}.replaced"]
+    world.peer.request("CONSUMER.DELETE.S.b")
+    world.restart()
+    assert stored(world) == [] and world.stream.offline_consumers == {}
+
+
+def test_one_that_cannot_be_made_takes_no_place(tmp_path: Path) -> None:
+    world = harmed(two_consumers(tmp_path, "interest"), flip)
+    world.wait(1)
+    world.host.fails = OSError(errno.ENOSPC, "No space left on device")
+    assert world.create("b", filter_subject="s.b")["error"]["err_code"] == 10104
+    world.host.fails = None
+    world.wait(5)
+    assert list(world.stream.offline_consumers) == ["b"]
+    world.peer.request("CONSUMER.DELETE.S.a")
+    assert stored(world) == [1, 2, 3, 4]
+
+
+def test_a_crash_before_the_old_file_is_put_aside(tmp_path: Path) -> None:
+    world = two_consumers(tmp_path, "interest")
+    path = file_of(world, "b")
+    harmed(world, flip)
+    world.wait(1)
+    world.create("b", filter_subject="s.b")
+    world.stop()
+    Path(f"{path}.replaced").rename(path)
+    world.start()
+    assert sorted(world.stream.consumers) == ["a", "b"] and world.stream.offline_consumers == {}
     assert any(line.startswith("old file of a consumer left alone") for line in errors(world, "warning"))
 
 
@@ -207,13 +237,16 @@ def test_a_stream_whose_recovery_fails_serves_nothing(tmp_path: Path, monkeypatc
     assert stored(world) == [1, 2, 3, 4]
 
 
-def test_a_consumer_that_cannot_be_restored_costs_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [CorruptBlock("block", 0, "damaged"), OverflowError("too large")])
+def test_a_consumer_that_cannot_be_restored_costs_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
     world = two_consumers(tmp_path, "interest")
     path, restore = file_of(world, "b"), Consumer.restore
 
     def fail(consumer: Consumer, state: ConsumerState) -> None:
         if consumer.name == "b":
-            raise CorruptBlock("block", 0, "damaged")
+            raise error
         restore(consumer, state)
 
     world.stop()

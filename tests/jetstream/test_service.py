@@ -118,6 +118,21 @@ def test_what_is_no_stream_is_left_alone_with_one_warning(tmp_path: Path) -> Non
     assert tree(streams).items() >= mine.items()
 
 
+def test_consumers_that_outlived_their_stream_are_removed(tmp_path: Path) -> None:
+    fill(tmp_path, "A", "B")
+    on = InProcess(str(tmp_path))
+    for name in "AB":
+        ask(on, f"CONSUMER.CREATE.{name}.c", {"stream_name": name, "config": {"durable_name": "c"}})
+    on.stop()
+    for name in "AB":
+        (streams_dir(tmp_path) / name / "meta.json").unlink()
+        shutil.rmtree(streams_dir(tmp_path) / name / "msgs")
+    (streams_dir(tmp_path) / "B" / "consumers" / "mine").write_bytes(b"mine")
+    on = InProcess(str(tmp_path))
+    assert [path.name for path in streams_dir(tmp_path).iterdir()] == ["B"]
+    assert ask(on, "STREAM.CREATE.A", {"name": "A"})["did_create"]
+
+
 def test_no_stream_is_made_where_somebody_elses_files_are(tmp_path: Path) -> None:
     fill(tmp_path, "A")
     (streams_dir(tmp_path) / "backup").mkdir()

@@ -17,6 +17,7 @@ import typer
 from typer.testing import CliRunner
 
 from jetlake.cli import compact, export, import_, replay, spark_job, sql, stats, verify
+from jetlake.config.options import JetStreamOptions, ServerOptions
 from jetlake.spark.errors import BadOption, SparkError
 from jetlake.spark.jobs.compact import compact as run_compact
 from jetlake.spark.jobs.export import Exported, _finish
@@ -26,6 +27,7 @@ from jetlake.spark.jobs.source import source_options
 from jetlake.store import Cipher, FileOptions, FileStore, KeySource
 from jetlake.testing.clock import FakeClock
 from tests.crash.workload import ENVELOPES
+from tests.jetstream.harness import FakeHost, InProcess
 from tests.spark.servers import LiveServer
 from tests.spark.streams import START_NS, add_orders, orders, stream_in
 
@@ -345,6 +347,44 @@ def test_verify_takes_a_passphrase(run: Run, tmp_path: Path) -> None:
     orders(tmp_path / "S", 20, options).stop()
     (tmp_path / "pass").write_text("secret\n")
     assert "ok: 20 messages" in run("verify", tmp_path / "S", "--spark", "--passphrase-file", tmp_path / "pass")
+
+
+@pytest.fixture
+def sealed(root: Path) -> Path:
+    """The store directory, encrypted by a server that was started on it with a passphrase."""
+    jetstream = JetStreamOptions(enabled=True, key="open sesame", max_memory=1 << 30, max_store=1 << 30)
+    host = FakeHost(options=ServerOptions(server_name="test", jetstream=jetstream))
+    InProcess(str(root), host).stop()
+    (root / "pass").write_text("open sesame\n")
+    return root
+
+
+def test_the_directory_of_an_encrypted_server_is_read_with_its_passphrase(run: Run, sealed: Path) -> None:
+    key = f"passphraseFile={sealed / 'pass'}"
+    query = "select count(*) n from ORDERS"
+    assert json.loads(run("sql", sealed, query, "-o", key, "--json")) == [{"n": 300}]
+    assert "is encrypted, and no key was given" in run("sql", sealed, query, code=2)
+    for more in ((), ("--spark",)):
+        assert "ok: 300 messages" in run("verify", sealed, "--passphrase-file", sealed / "pass", *more)
+    assert "is encrypted, and no key was given" in run("verify", sealed, code=2)
+
+
+def test_compaction_leaves_an_encrypted_stream_encrypted(run: Run, sealed: Path) -> None:
+    (msgs,) = (sealed / "jetstream").glob("*/streams/ORDERS/msgs")
+    keys = [KeySource.passphrase("open sesame")]
+    with FileStore(str(msgs), options=FileOptions(cipher=Cipher.CHACHA20_POLY1305, keys=keys)) as store:
+        for seq in range(1, 200, 2):
+            store.remove(seq)
+    (result,) = json.loads(run("compact", sealed, "-o", f"passphraseFile={sealed / 'pass'}", "--json"))
+    assert result["blocks"] > 0
+    assert b"orders." not in b"".join(path.read_bytes() for path in msgs.iterdir())
+    assert "ok: 200 messages" in run("verify", sealed, "--passphrase-file", sealed / "pass")
+
+
+def test_nothing_is_imported_into_the_directory_of_an_encrypted_server(run: Run, sealed: Path, tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text('{"a": 1}\n')
+    text = run("import", tmp_path / "rows.jsonl", sealed, "--stream", "NEW", "--subject", "new.{a}", code=2)
+    assert "is encrypted: write through its server" in text
 
 
 def test_places_are_told_apart() -> None:

@@ -261,6 +261,35 @@ def test_a_damaged_message_that_is_erased_leaves_no_byte(envelope: str) -> None:
     assert [message.seq for message in case.store.messages()] == case.intact
 
 
+@pytest.mark.parametrize("first", [*READERS, *ASKERS])
+@pytest.mark.parametrize("envelope", ["none-none", "zstd-aes_256_gcm"])
+def test_a_damaged_message_whose_sidecar_is_damaged_too_costs_no_more(envelope: str, first: str) -> None:
+    case = Damaged(envelope, 22)
+    flip_sidecar(case, 22)
+    (READERS | ASKERS)[first](case.store)
+    assert_only_that_is_missing(case, case.store, case.reference())
+    assert_only_that_is_missing(case, case.open(case.files.copy()), case.reference())
+    case.store.append("s.1", b"next")
+    assert list(case.store.messages(1, "s.1"))[-1].payload == b"next"
+
+
+@pytest.mark.parametrize("change", CHANGERS)
+@pytest.mark.parametrize("envelope", ["none-none", "zstd-aes_256_gcm"])
+def test_a_change_that_meets_both_leaves_everything_else_intact(envelope: str, change: str) -> None:
+    case = Damaged(envelope, 22)
+    flip_sidecar(case, 22)
+    CHANGERS[change](case.store)
+    assert_the_rest_is_intact(case)
+
+
+def flip_sidecar(case: Damaged, seq: int) -> None:
+    block = case.store.catalog.block_of(seq)
+    assert block is not None
+    case.store.catalog.let_go(block)
+    path = block.path.replace(".blk", ".idx")
+    case.files.flip(path, 8 * (case.files.size(path) - 1))
+
+
 def test_a_sector_that_the_disk_cannot_read_costs_what_lies_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     case = Damaged("none-none", 22)
     block = case.store.catalog.block_of(30)

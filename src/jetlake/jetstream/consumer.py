@@ -356,7 +356,13 @@ class Consumer:
         self._timer, self._timer_ns = None, NEVER_NS
         if self.is_closed:
             return
-        now_ns = self.host.clock()
+        try:
+            self._do_what_is_due(self.host.clock())
+        except Exception as error:
+            self._failed(error)
+            self._arm()
+
+    def _do_what_is_due(self, now_ns: int) -> None:
         if self._is_over(now_ns):
             self._delete()
             return

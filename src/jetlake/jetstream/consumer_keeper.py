@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 from weakref import WeakKeyDictionary
@@ -21,18 +22,21 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from jetlake.clock import SECOND_NS
-from jetlake.errors import CorruptBlock, JetLakeError
+from jetlake.errors import CorruptBlock, WrongKey
 from jetlake.jetstream.consumer_config import ConsumerConfig, config_json, read_config
 from jetlake.jetstream.errors import ApiError
 from jetlake.jetstream.host import Host
 from jetlake.store.consumer_store import (
+    MAGIC,
     ConsumerState,
     PackedPending,
     consumer_file_name,
     decode_state,
     encode_state,
 )
+from jetlake.store.envelope import Cipher
 from jetlake.store.files import Files, atomic_write, is_temp
+from jetlake.store.sealed_file import Sealer, is_sealed
 from jetlake.wire.json_text import encode_json, readable
 
 if TYPE_CHECKING:
@@ -40,6 +44,8 @@ if TYPE_CHECKING:
 
 LAZY_NS = SECOND_NS
 RETRY_NS = 2 * SECOND_NS
+REPLACED = ".replaced"  # behind the name of a file that cannot be read, once another consumer has its name
+_PLAIN = Sealer()
 _FILE_NAME = re.compile(r"(.+)\.([0-9a-f]+)")
 
 Callback = Callable[[], None]
@@ -79,7 +85,7 @@ class Unreadable(NamedTuple):
     path: str
     base: str  # of its name, as it is for this consumer whenever it is made; empty for the directory
     created_ns: int
-    error: OSError | JetLakeError
+    error: Exception
 
     @property
     def name(self) -> str:
@@ -102,47 +108,97 @@ class Directory(NamedTuple):
     unknown: list[str]  # what is nothing of ours
 
 
-def read_directory(files: Files, directory: str) -> Directory:
-    """Read all consumers of a directory. What is wrong with one of them costs no other."""
-    found: dict[str, Kept] = {}
-    unreadable: list[Unreadable] = []
-    leftover: list[str] = []
-    unknown: list[str] = []
-    try:
-        names = files.list(directory) if files.exists(directory) else []
-    except OSError as error:
-        return Directory([], [Unreadable(directory, "", 0, error)], [], [])
-    for file_name in names:
-        path, name = f"{directory}/{file_name}", _FILE_NAME.fullmatch(file_name)
-        if is_temp(file_name):
-            leftover.append(path)
-            continue
-        if name is None:
-            unknown.append(path)
-            continue
+class ConsumerFiles:
+    """The files of a stream's consumers; under a key, neither their contents nor their names tell anything."""
+
+    def __init__(self, files: Files, directory: str, sealer: Sealer = _PLAIN, stream: str = "") -> None:
+        self._files, self._directory, self._sealer = files, directory, sealer
+        self._stream = stream
+        self._kind = b"consumer " + stream.encode("utf-8", "surrogatepass")
+
+    def base(self, name: str) -> str:
+        """What the names of all files begin with that a consumer of this name ever has."""
+        if self._sealer.cipher is Cipher.NONE:
+            return consumer_file_name(name)
+        return self._sealer.opaque_name(f"{self._stream} {name}")
+
+    def path(self, name: str, created_ns: int) -> str:
+        return f"{self._directory}/{self.base(name)}.{created_ns:x}"
+
+    def write(self, path: str, data: bytes, *, durable: bool = True) -> None:
+        """Put a file in place."""
+        self._files.make_dirs(self._directory)
+        atomic_write(self._files, path, [self._sealer.seal(data, self._kind)], durable=durable)
+
+    def remove(self, path: str, *, durable: bool = True) -> None:
+        """Remove a file, which may be gone already."""
+        if self._files.exists(path):
+            self._files.remove(path)
+            if durable:
+                self._files.sync_dir(self._directory)
+
+    def read(self) -> Directory:
+        """Read all consumers. What is wrong with one of them costs no other."""
+        found: dict[str, Kept] = {}
+        unreadable: list[Unreadable] = []
+        leftover: list[str] = []
+        unknown: list[str] = []
         try:
-            kept = _decode(path, files.read(path))
-        except (OSError, CorruptBlock) as error:
-            unreadable.append(Unreadable(path, name[1], int(name[2], 16), error))
-            continue
-        if file_name != _file_name(kept.name, kept.created_ns):  # somebody's copy
-            unknown.append(path)
-            continue
-        older = found.get(kept.name)
-        if older is None or older.created_ns < kept.created_ns:
-            found[kept.name], kept = kept, older  # type: ignore[assignment]  # the older one, if there is one
-        if kept is not None:
-            leftover.append(kept.path)
-    return Directory(sorted(found.values(), key=lambda kept: kept.name), unreadable, leftover, unknown)
+            names = self._files.list(self._directory) if self._files.exists(self._directory) else []
+        except OSError as error:
+            return Directory([], [Unreadable(self._directory, "", 0, error)], [], [])
+        for file_name in names:
+            path, name = f"{self._directory}/{file_name}", _FILE_NAME.fullmatch(file_name)
+            if is_temp(file_name):
+                leftover.append(path)
+                continue
+            if name is None:
+                unknown.append(path)
+                continue
+            try:
+                kept = _decode(path, self._sealer.open(self._files.read(path), self._kind, path))
+            except (OSError, CorruptBlock, WrongKey) as error:
+                unreadable.append(Unreadable(path, name[1], int(name[2], 16), error))
+                continue
+            if path != self.path(kept.name, kept.created_ns):  # somebody's copy
+                unknown.append(path)
+                continue
+            older = found.get(kept.name)
+            if older is None or older.created_ns < kept.created_ns:
+                found[kept.name], kept = kept, older  # type: ignore[assignment]  # the older one, if there is one
+            if kept is not None:
+                leftover.append(kept.path)
+        return Directory(sorted(found.values(), key=lambda kept: kept.name), unreadable, leftover, unknown)
 
+    def convert(self) -> None:
+        """Bring all files under the key, damaged ones too. What was made by somebody else stays as it is."""
+        for file_name in self._files.list(self._directory) if self._files.exists(self._directory) else ():
+            path, name = f"{self._directory}/{file_name}", _FILE_NAME.fullmatch(file_name)
+            if is_temp(file_name):
+                self._files.remove(path)
+            elif name is not None:
+                self._convert(path, name[1], int(name[2], 16))
 
-def file_base(name: str) -> str:
-    """What the names of all files begin with that a consumer of this name ever has."""
-    return consumer_file_name(name)
+    def _convert(self, path: str, base: str, created_ns: int) -> None:
+        data = self._files.read(path)
+        was_plain = not is_sealed(data)
+        if was_plain and not data.startswith(MAGIC):
+            return
+        with suppress(CorruptBlock):  # what is sealed and damaged tells nothing anyway
+            plain = self._sealer.open(data, self._kind, path)
+            target = self._target(path, plain, base, created_ns, was_plain)
+            if target == path and self._sealer.is_current(data):
+                return
+            self.write(target, plain)
+            if target != path:
+                self.remove(path)
 
-
-def _file_name(name: str, created_ns: int) -> str:
-    return f"{file_base(name)}.{created_ns:x}"
+    def _target(self, path: str, plain: bytes, base: str, created_ns: int, was_plain: bool) -> str:
+        """Where a file belongs; a damaged one as far as its name tells."""
+        try:
+            return self.path(_decode(path, plain).name, created_ns)
+        except CorruptBlock:
+            return self.path(unquote(base), created_ns) if was_plain else path
 
 
 def _decode(path: str, data: bytes) -> Kept:
@@ -166,19 +222,15 @@ class Snapshot(NamedTuple):
 class _Write:
     """One commit: a new file in place of the old one, or no file."""
 
-    def __init__(self, files: Files, path: str, snapshot: Snapshot | None, sync: bool) -> None:
+    def __init__(self, files: ConsumerFiles, path: str, snapshot: Snapshot | None, sync: bool) -> None:
         self._files, self._path, self._snapshot, self._sync = files, path, snapshot, sync
 
     def run(self) -> None:
-        directory = self._path.rpartition("/")[0]
         if self._snapshot is not None:
-            self._files.make_dirs(directory)
             data = encode_state(self._snapshot.state, self._snapshot.meta, self._snapshot.pending)
-            atomic_write(self._files, self._path, [data], durable=self._sync)
-        elif self._files.exists(self._path):
-            self._files.remove(self._path)
-            if self._sync:
-                self._files.sync_dir(directory)
+            self._files.write(self._path, data, durable=self._sync)
+        else:
+            self._files.remove(self._path, durable=self._sync)
 
 
 class Keeper:
@@ -190,14 +242,13 @@ class Keeper:
     def __init__(
         self,
         host: Host,
-        files: Files,
-        directory: str,
+        files: ConsumerFiles,
         name: str,
         created_ns: int,
         snapshot: Callable[[], Snapshot],
     ) -> None:
         self._host, self._files, self._snapshot, self._name = host, files, snapshot, name
-        self.path = f"{directory}/{_file_name(name, created_ns)}"
+        self.path = files.path(name, created_ns)
         self._sync = host.options.jetstream.sync_always
         self.is_dirty = self.is_in_line = self._is_deleted = False
         self._is_running = False

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from jetlake.errors import JetLakeError
 from jetlake.jetstream import errors
 from jetlake.jetstream.acks import account_hash
 from jetlake.jetstream.consumer import Consumer
 from jetlake.jetstream.consumer_config import Action, ConsumerConfig
-from jetlake.jetstream.consumer_keeper import Keeper, Kept, Unreadable, file_base, read_directory
+from jetlake.jetstream.consumer_keeper import REPLACED, Keeper, Kept, Unreadable
 from jetlake.jetstream.consumer_rules import (
     INACTIVE_DEFAULT_NS,
     NAME_SIZE_MAX,
@@ -34,8 +33,6 @@ from jetlake.subjects import encode_subject
 
 if TYPE_CHECKING:
     from jetlake.jetstream.stream import Stream
-
-CONSUMERS_NAME = "consumers"
 
 
 def put_consumer(stream: Stream, config: ConsumerConfig, action: Action, *, pedantic: bool = False) -> Consumer:
@@ -79,18 +76,29 @@ def _add(stream: Stream, name: str, config: ConsumerConfig, kept: Kept | None) -
         consumer.restore(kept.state)
         consumer.removals.begin(kept.removing)
     stream.consumers[name] = consumer
-    was_offline = stream.offline_consumers.pop(file_base(name), None) is not None
     keeper = None
     if stream.directory is not None and not config.mem_storage and not config.direct:
-        directory = _directory(stream)
-        keeper = Keeper(stream.host, stream.js.files, directory, name, consumer.created_ns, consumer.snapshot)
+        keeper = Keeper(stream.host, stream.consumer_files, name, consumer.created_ns, consumer.snapshot)
     consumer.open(keeper)
     consumer.changed()
     if stream.interest is not None:
         stream.interest.consumer_added(consumer)
-        if was_offline:
-            stream.interest.check()  # what was kept for the one whose place it takes
+    if stream.offline_consumers and (base := stream.consumer_files.base(name)) in stream.offline_consumers:
+        consumer.when_durable(lambda: _replace_offline(stream, base))
     return consumer
+
+
+def _replace_offline(stream: Stream, base: str) -> None:
+    """A consumer has the name of one that cannot be read, whose file is of no use any more: it is put aside."""
+    lost = stream.offline_consumers.pop(base, None)
+    if lost is None:
+        return
+    try:
+        stream.js.files.rename(lost.path, f"{lost.path}{REPLACED}")
+    except OSError as error:
+        stream.host.log("warning", f"file left over path={lost.path} error={error}")
+    if stream.interest is not None:
+        stream.interest.check()  # what was kept for it alone
 
 
 def _ceilings(stream: Stream) -> Ceilings:
@@ -121,11 +129,6 @@ def _new_name(stream: Stream) -> str:
     while (name := account_hash(secrets.token_hex(16))) in stream.consumers:
         pass
     return name
-
-
-def _directory(stream: Stream) -> str:
-    assert stream.directory is not None
-    return f"{stream.directory.rpartition('/')[0]}/{CONSUMERS_NAME}"
 
 
 # Leaving
@@ -173,7 +176,7 @@ def recover_consumers(stream: Stream) -> None:
     if stream.directory is None:
         return
     files, host = stream.js.files, stream.host
-    found = read_directory(files, _directory(stream))
+    found = stream.consumer_files.read()
     for path in found.unknown:
         host.log("warning", f"unknown file left alone path={path}")
     for path in found.leftover:
@@ -181,13 +184,13 @@ def recover_consumers(stream: Stream) -> None:
             files.remove(path)
         except OSError as error:
             host.log("warning", f"file left over path={path} error={error}")
-    unreadable = list(found.unreadable)
+    unreadable, base = list(found.unreadable), stream.consumer_files.base
     for each in found.kept:
         try:
             _add(stream, each.name, each.config, each)
-        except (OSError, JetLakeError) as error:
-            unreadable.append(Unreadable(each.path, file_base(each.name), each.created_ns, error))
-    made_ns = {file_base(each.name): each.created_ns for each in found.kept}
+        except Exception as error:  # whatever it is about one, it must not cost the others
+            unreadable.append(Unreadable(each.path, base(each.name), each.created_ns, error))
+    made_ns = {base(each.name): each.created_ns for each in found.kept}
     for lost in unreadable:
         if made_ns.get(lost.base, 0) > lost.created_ns:
             host.log("warning", f"old file of a consumer left alone path={lost.path} error={lost.error}")

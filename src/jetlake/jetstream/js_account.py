@@ -53,7 +53,7 @@ class JsAccount:
         """`api` is the subscription that brings the account's requests."""
         self.service, self.account, self.limits, self.api = service, account, limits, api
         self.host: Host = service.host
-        self.files, self.keys = service.files, service.keys
+        self.files, self.encryption = service.files, service.encryption
         self.directory = account_directory(service.directory, account.name)
         self.streams: dict[str, Stream] = {}
         self.offline: dict[str, str] = {}  # streams that could not be opened, and why
@@ -120,7 +120,7 @@ class JsAccount:
         config = with_level(config)
         if config.storage is Storage.FILE:
             meta = StreamMeta(created_ns=stream.created_ns, config=config)
-            write_meta(self.files, stream_directory(self.directory, config.name), meta)
+            write_meta(self.files, stream_directory(self.directory, config.name), meta, self.encryption.sealer)
         stream.update(config)
         advisories.stream_action(self.account, self.host, config.name, "modify")
 
@@ -183,11 +183,13 @@ class JsAccount:
         is_made = False  # whether what is in the directory is the new stream's
         try:
             if config.storage is Storage.FILE:
+                self.encryption.check()
                 if not is_vacant(self.files, directory):
                     raise StoreError(f"{directory} holds files that are no stream's")
                 is_made = True
                 self.files.make_dirs(directory)
-                write_meta(self.files, directory, StreamMeta(created_ns=created_ns, config=config))
+                meta = StreamMeta(created_ns=created_ns, config=config)
+                write_meta(self.files, directory, meta, self.encryption.sealer)
             stream = self.open_stream(config, created_ns)
         except (OSError, JetLakeError) as error:
             self.host.log("error", f"stream not created name={config.name} account={self.account.name} {error=!s}")

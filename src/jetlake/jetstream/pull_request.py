@@ -109,7 +109,7 @@ class PullRequest:
         self.reply, self.received_ns, self.is_json = reply, now_ns, is_json
         self.batch, self.delivered, self.bytes_left = body.batch, 0, max(body.max_bytes, 0)
         self.no_wait = body.no_wait
-        self.expires_ns = now_ns + body.expires if body.expires else 0
+        self.expires_ns = max(now_ns + body.expires, 1) if body.expires else 0  # 0: it has no end
         self.heartbeat_ns = max(body.idle_heartbeat, 0)
         self.heartbeat_at_ns = now_ns + self.heartbeat_ns if self.heartbeat_ns else 0
         self.group, self.id, self.priority = body.group, body.id, body.priority

@@ -21,14 +21,16 @@ from jetlake.errors import JetLakeError, StoreError
 from jetlake.jetstream import errors
 from jetlake.jetstream.api.dispatch import Api
 from jetlake.jetstream.consumer_registry import close_consumers, recover_consumers
+from jetlake.jetstream.encryption import Encryption
 from jetlake.jetstream.host import Host
 from jetlake.jetstream.js_account import JsAccount
 from jetlake.jetstream.stream import Stream
-from jetlake.jetstream.stream_config import Storage, key_sources, required_level
+from jetlake.jetstream.stream_config import Storage, required_level
 from jetlake.jetstream.stream_meta import (
     LOCK_NAME,
     META_NAME,
     MSGS_NAME,
+    is_remnant,
     is_tomb,
     is_vacant,
     name_of,
@@ -56,7 +58,7 @@ class JetStream:
     ) -> None:
         self.host, self.files = host, files
         self.directory = f"{store_dir}/jetstream"
-        self.keys = key_sources(host.options.jetstream)
+        self.encryption = Encryption(files, self.directory, host)
         self.accounts: dict[str, JsAccount] = {}
         self._apis: dict[str, Api] = {}
         self.max_memory = self.max_store = 0
@@ -66,6 +68,7 @@ class JetStream:
         """Recover all streams, and take requests. Raises StoreLocked when another server has the directory."""
         self.files.make_dirs(self.directory)
         self._lock = self.files.lock(f"{self.directory}/{LOCK_NAME}")
+        self.encryption.start()
         options = self.host.options.jetstream
         self.max_memory = machine_memory() if options.max_memory is None else options.max_memory
         self.max_store = machine_storage(self.directory) if options.max_store is None else options.max_store
@@ -177,6 +180,7 @@ class _Recovery:
         directory = f"{self._directory}/{file_name}"
         try:
             if is_tomb(file_name):
+                self._account.encryption.check()
                 self._files.remove_tree(directory)
             else:
                 self._open(directory)
@@ -203,14 +207,19 @@ class _Recovery:
             self._log("warning", f"left alone, not made by JetLake {place}")
 
     def _is_cut_short(self, file_name: str) -> bool:
-        """Whether a directory is what an interrupted creation left, which another creation of the stream uses."""
+        """Whether a directory is what is left of an interrupted creation, which another creation uses, or deletion."""
+        directory = f"{self._directory}/{file_name}"
         try:
-            return is_vacant(self._files, f"{self._directory}/{file_name}")
+            if self._account.encryption.problem is None and is_remnant(self._files, directory):
+                self._files.remove_tree(directory)
+                return True
+            return is_vacant(self._files, directory)
         except OSError:  # no directory, or none that can be read
             return False
 
     def _open(self, directory: str) -> None:
-        meta = read_meta(self._files, directory)
+        self._account.encryption.check()
+        meta = read_meta(self._files, directory, self._account.encryption.sealer)
         name = meta.config.name
         if directory != stream_directory(self._directory, name):
             raise StoreError(f"the directory is not that of stream {name}, whose meta.json it has")

@@ -28,12 +28,14 @@ from jetlake.errors import BadRequest, BadSubject, MessageNotFound, StoreClosed,
 from jetlake.jetstream import errors, publish
 from jetlake.jetstream.answers import Ack, Acks, Answer, Failed, Waiting, refused_acks
 from jetlake.jetstream.api.direct_run import DirectRun
+from jetlake.jetstream.consumer_keeper import ConsumerFiles
 from jetlake.jetstream.errors import ApiError
 from jetlake.jetstream.host import Timer
 from jetlake.jetstream.interest import Interest
 from jetlake.jetstream.msg_ids import MsgIds
 from jetlake.jetstream.republish import Republisher
-from jetlake.jetstream.stream_config import Retention, Storage, StreamConfig, file_options, limits
+from jetlake.jetstream.stream_config import Retention, Storage, StreamConfig, limits
+from jetlake.jetstream.stream_meta import CONSUMERS_NAME
 from jetlake.ops import OP_WORDS
 from jetlake.store import FileStore, MemStore
 from jetlake.store.check import show_ranges
@@ -75,6 +77,8 @@ class Stream:
         self.config, self.created_ns, self.directory = config, created_ns, directory
         self.store: Store = self._open_store()
         self.store.on_lost = self._lost
+        place = f"{directory.rpartition('/')[0]}/{CONSUMERS_NAME}" if directory is not None else ""
+        self.consumer_files = ConsumerFiles(js.files, place, js.encryption.sealer, config.name)
         self.consumers: dict[str, Any] = {}
         self.offline_consumers: dict[str, Unreadable] = {}  # whose files cannot be read, by the base of their names
         self.waiting: dict[int, Any] = {}  # consumers, by identity, that can deliver the next message at once
@@ -143,11 +147,10 @@ class Stream:
                 autocommit=False,
             )
         assert self.directory is not None
-        options = file_options(self.config, self.host.options.jetstream, self.js.keys)
         return FileStore(
             self.directory,
             limits(self.config),
-            options,
+            self.js.encryption.file_options(self.config),
             first_seq=first_seq,
             files=self.js.files,
             clock=self.host.clock,
@@ -546,6 +549,8 @@ class Stream:
         had_interest, count = self.interest is not None, self.store.fast_state().msgs
         self.config = config
         self.store.update(limits(config))
+        if isinstance(self.store, FileStore):
+            self.store.use_options(self.js.encryption.file_options(config))
         self._use(config)
         if self.store.fast_state().msgs < count:
             for consumer in list(self.consumers.values()):
@@ -608,6 +613,8 @@ class Stream:
         """Take messages from now on."""
         self._is_open = True
         self.account.add_capture(self)
+        if isinstance(self.store, FileStore) and self.store.has_more:  # blocks with another compression
+            self.host.commit_soon(self)
         self._direct_run.open()
 
     def close(self) -> None:

@@ -337,7 +337,7 @@ def key_sources(options: JetStreamOptions) -> tuple[KeySource, ...]:
     return tuple(KeySource.passphrase(key) for key in (options.key, options.prev_key) if key)
 
 
-_CIPHERS = {"chachapoly": Cipher.CHACHA20_POLY1305, "aes": Cipher.AES_256_GCM}
+CIPHERS = {"chachapoly": Cipher.CHACHA20_POLY1305, "aes": Cipher.AES_256_GCM}
 
 
 def file_options(config: StreamConfig, options: JetStreamOptions, keys: Sequence[KeySource] = ()) -> FileOptions:
@@ -346,6 +346,6 @@ def file_options(config: StreamConfig, options: JetStreamOptions, keys: Sequence
     return FileOptions(
         sync="always" if is_synced else options.sync_interval_s,
         compression=StoreCompression.SNAPPY if config.compression is Compression.S2 else StoreCompression.NONE,
-        cipher=_CIPHERS[options.cipher] if options.key else Cipher.NONE,
+        cipher=CIPHERS[options.cipher] if options.key else Cipher.NONE,
         keys=keys,
     )

@@ -4,7 +4,7 @@
     <store_dir>/jetstream/<account>/streams/<stream>/
         meta.json                                           this file
         msgs/                                               the store's blocks
-        consumers/<consumer>                                what consumers remember
+        consumers/<consumer>.<created_ns in hex>            what consumers remember
     <store_dir>/jetstream/<account>/streams/~<16 hex>/      a stream that was deleted; its files are on their way out
 
 Names of accounts and streams become file names through `consumer_file_name`, so that none can lead elsewhere, and none
@@ -15,7 +15,7 @@ meta.json is one line, written as a whole in place of the one before:
     {"checksum":"<XXH64 of the value of meta, 16 hex digits>","meta":{"version":1,"created_ns":...,"config":{...}}}
 
 The config has every field of StreamConfig. A reader takes nothing but exactly these bytes around the two values, so a
-changed byte anywhere is noticed.
+changed byte anywhere is noticed. On an encrypted server the line is sealed (`store.sealed_file`).
 """
 
 from __future__ import annotations
@@ -29,14 +29,21 @@ import xxhash
 
 from jetlake.errors import CorruptBlock
 from jetlake.jetstream.stream_config import StreamConfig
-from jetlake.store.consumer_store import consumer_file_name
-from jetlake.store.files import Files, atomic_write, temp_target
+from jetlake.store.consumer_store import MAGIC, consumer_file_name
+from jetlake.store.files import Files, atomic_write, is_temp, temp_target
 from jetlake.store.format import TREE_LOCK_NAME
+from jetlake.store.sealed_file import MAGIC as SEALED_MAGIC
+from jetlake.store.sealed_file import Sealer
 
 META_NAME = "meta.json"
 MSGS_NAME = "msgs"
+CONSUMERS_NAME = "consumers"
+STREAMS_NAME = "streams"
+LEDGER_NAME = "spark.json"  # what Spark has written into the directory: see `spark.ledger`
 LOCK_NAME = TREE_LOCK_NAME
 _VERSION = 1
+_KIND = b"meta"
+_PLAIN = Sealer()
 _TOMB = "~"
 _TOMB_NAME = re.compile(rf"{_TOMB}[0-9a-f]{{16}}")
 
@@ -56,7 +63,7 @@ class _File(msgspec.Struct, frozen=True):
 
 def account_directory(root: str, account: str) -> str:
     """The directory of an account's streams, which may not be there."""
-    return f"{root}/{consumer_file_name(account)}/streams"
+    return f"{root}/{consumer_file_name(account)}/{STREAMS_NAME}"
 
 
 def stream_directory(streams: str, name: str) -> str:
@@ -82,6 +89,20 @@ def unfinished_files(files: Files, directory: str) -> list[str]:
 def is_vacant(files: Files, directory: str) -> bool:
     """Whether a stream may be made in a directory: it is not there, or holds only what an interrupted creation left."""
     return not files.exists(directory) or len(files.list(directory)) == len(unfinished_files(files, directory))
+
+
+def is_remnant(files: Files, directory: str) -> bool:
+    """Whether a directory holds nothing but consumers that were just being written when their stream was deleted."""
+    consumers = f"{directory}/{CONSUMERS_NAME}"
+    if not files.exists(consumers) or len(files.list(directory)) > 1 + len(unfinished_files(files, directory)):
+        return False
+    return all(_is_consumer(files, f"{consumers}/{name}") for name in files.list(consumers))
+
+
+def _is_consumer(files: Files, path: str) -> bool:
+    with files.open(path) as file:
+        start = file.pread(0, len(MAGIC))
+    return start in (MAGIC, SEALED_MAGIC) or is_temp(path)
 
 
 def name_of(file_name: str) -> str:
@@ -113,12 +134,12 @@ def decode_meta(data: bytes, path: str) -> StreamMeta:
     return meta
 
 
-def write_meta(files: Files, directory: str, meta: StreamMeta) -> None:
+def write_meta(files: Files, directory: str, meta: StreamMeta, sealer: Sealer = _PLAIN) -> None:
     """Put a stream's meta.json in place; durable when this returns."""
-    atomic_write(files, f"{directory}/{META_NAME}", [encode_meta(meta)])
+    atomic_write(files, f"{directory}/{META_NAME}", [sealer.seal(encode_meta(meta), _KIND)])
 
 
-def read_meta(files: Files, directory: str) -> StreamMeta:
-    """A stream's meta.json; raises OSError or CorruptBlock."""
+def read_meta(files: Files, directory: str, sealer: Sealer = _PLAIN) -> StreamMeta:
+    """A stream's meta.json; raises OSError, WrongKey or CorruptBlock."""
     path = f"{directory}/{META_NAME}"
-    return decode_meta(files.read(path), path)
+    return decode_meta(sealer.open(files.read(path), _KIND, path), path)

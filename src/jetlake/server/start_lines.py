@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from jetlake.jetstream.service import JetStream
     from jetlake.server.server import Server
 
+_CIPHER_NAMES = {"chachapoly": "ChaCha20-Poly1305", "aes": "AES-GCM"}  # as nats-server calls them
+
 
 def server(server: Server) -> None:
     """Who starts, with what."""
@@ -54,6 +56,7 @@ def jetstream(server: Server, jetstream: JetStream, took_ns: int) -> None:
         f"  Max Memory:      {friendly_size(jetstream.max_memory)}",
         f"  Max Storage:     {friendly_size(jetstream.max_store)}",
         f'  Store Directory: "{Path(jetstream.directory)}"',
+        *([f"  Encryption:      {_CIPHER_NAMES[options.cipher]}"] if options.key else []),
         *([f"  Domain:          {options.domain}"] if options.domain else []),
         f"  Sync:            {'before every ack' if options.sync_always else f'every {options.sync_interval_s:g}s'}",
         f"  API Level:       {API_LEVEL}",

@@ -13,11 +13,12 @@ from typing import Literal
 import msgspec
 
 from jetlake.errors import CorruptBlock, StoreError
+from jetlake.jetstream.stream_meta import LEDGER_NAME
 from jetlake.store import FileStore
 from jetlake.store.files import OS_FILES, Files, atomic_write
 from jetlake.store.format import hash64
 
-LEDGER_NAME = "spark.json"
+__all__ = ["LEDGER_NAME", "Entry", "Ledger"]
 
 
 class Entry(msgspec.Struct, forbid_unknown_fields=True):

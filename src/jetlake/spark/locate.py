@@ -8,16 +8,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from jetlake.errors import CorruptBlock
+from jetlake.errors import CorruptBlock, WrongKey
 from jetlake.jetstream.stream_meta import META_NAME, MSGS_NAME, account_directory, is_tomb, name_of, read_meta
 from jetlake.spark.errors import BadOption, NoStream
+from jetlake.store.envelope import KeySource
 from jetlake.store.files import OS_FILES, Files
 from jetlake.store.format import CHECKPOINT_NAME, parse_block_name
+from jetlake.store.sealed_file import Sealer
 
 ACCOUNT_DEFAULT = "$G"
 ROOT_NAME = "jetstream"
@@ -30,7 +32,9 @@ class StreamDir(NamedTuple):
     directory: str  # of its blocks
 
 
-def find_streams(path: str, stream: str = "", account: str = "", files: Files = OS_FILES) -> list[StreamDir]:
+def find_streams(
+    path: str, stream: str = "", account: str = "", files: Files = OS_FILES, keys: Sequence[KeySource] = ()
+) -> list[StreamDir]:
     """The streams that options name, by name; NoStream when there is none."""
     path = path.rstrip("/") or "/"
     try:
@@ -40,9 +44,9 @@ def find_streams(path: str, stream: str = "", account: str = "", files: Files = 
     except NotADirectoryError:
         raise NoStream(f"{path}: not a directory") from None
     if ROOT_NAME in names:
-        return _in_store(f"{path}/{ROOT_NAME}", stream, account or ACCOUNT_DEFAULT, files)
+        return _in_store(f"{path}/{ROOT_NAME}", stream, account or ACCOUNT_DEFAULT, files, keys)
     if META_NAME in names:
-        return _alone(StreamDir(_name(files, path), f"{path}/{MSGS_NAME}"), stream, account, path)
+        return _alone(StreamDir(_name(files, path, keys), f"{path}/{MSGS_NAME}"), stream, account, path)
     if any(name == CHECKPOINT_NAME or parse_block_name(name) is not None for name in names):
         return _alone(StreamDir(path.rsplit("/", 1)[-1], path), stream, account, path)
     raise NoStream(f"{path}: neither a store directory nor a stream's directory")
@@ -70,13 +74,13 @@ def match_names(names: list[str], patterns: str, where: str) -> list[str]:
     return sorted(found)
 
 
-def _in_store(root: str, patterns: str, account: str, files: Files) -> list[StreamDir]:
+def _in_store(root: str, patterns: str, account: str, files: Files, keys: Sequence[KeySource]) -> list[StreamDir]:
     streams = account_directory(root, account)
     found = {}
     try:
         for path in directories(files, streams):
             with suppress(FileNotFoundError):  # deleted just now
-                found[_name(files, path)] = path
+                found[_name(files, path, keys)] = path
     except FileNotFoundError:
         raise NoStream(f"{root}: account {account} has no streams") from None
     names = match_names(list(found), patterns, f"account {account} in {root}")
@@ -90,9 +94,9 @@ def directories(files: Files, streams: str) -> Iterator[str]:
             yield f"{streams}/{name}"
 
 
-def _name(files: Files, directory: str) -> str:
-    """A stream's name from its meta.json; when that is damaged, as far as the directory's name tells."""
+def _name(files: Files, directory: str, keys: Sequence[KeySource]) -> str:
+    """A stream's name from its meta.json; when that cannot be read, as far as the directory's name tells."""
     try:
-        return read_meta(files, directory).config.name
-    except CorruptBlock:
+        return read_meta(files, directory, Sealer(keys=keys)).config.name
+    except (CorruptBlock, WrongKey):
         return name_of(directory.rsplit("/", 1)[-1])

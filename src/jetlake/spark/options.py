@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -118,8 +119,14 @@ class Options:
         """The keys of an encrypted store; BadRequest or OSError when they cannot be had."""
         keys = [KeySource.key_file(path) for path in split_list(self.key_file)]
         for path in split_list(self.passphrase_file):
-            keys.append(KeySource.passphrase((Path(path).read_bytes().splitlines() or [b""])[0]))
+            keys.append(_passphrase((Path(path).read_bytes().splitlines() or [b""])[0]))
         return keys
+
+
+@lru_cache(maxsize=8)
+def _passphrase(secret: bytes) -> KeySource:
+    """One object for each passphrase: it remembers the keys that it was stretched to, which takes long."""
+    return KeySource.passphrase(secret)
 
 
 def parse_options(given: Mapping[str, str]) -> Options:

@@ -29,7 +29,7 @@ class PathOrigin(Origin):
         return [stream.name for stream in self._found()]
 
     def _found(self) -> list[StreamDir]:
-        return find_streams(self.options.path, self.options.stream, self.options.account)
+        return find_streams(self.options.path, self.options.stream, self.options.account, keys=self.options.keys)
 
     def streams(self) -> list[str]:
         return list(self._views)

@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from dataclasses import replace as replace_field
 
 import pyarrow as pa
 from msgspec.structs import replace
@@ -37,8 +38,9 @@ from jetlake.spark.rows import operations
 from jetlake.spark.staging import BlockStager, Numbered, StagedBlock, bodies, number
 from jetlake.spark.target import find_target, swap_in
 from jetlake.spark.worker import settle
-from jetlake.store import FileOptions, FileStore, format
+from jetlake.store import FileStore, format
 from jetlake.store.checkpoint import Checkpoint, write_checkpoint
+from jetlake.store.file_options import options_of
 from jetlake.store.files import OS_FILES
 from jetlake.store.record import decode
 from jetlake.subjects import decode_subject
@@ -202,7 +204,8 @@ class StoreWriter:
             raise
 
     def _open(self) -> FileStore:
-        target, options = self._target, FileOptions(self._options.block_size)
+        target = self._target
+        options = replace_field(options_of(OS_FILES, target.store), block_size_max=self._options.block_size)
         return FileStore(target.store, options=options, autocommit=False, tree_locked=bool(target.root))
 
     def _append(self, store: FileStore, results: list[Staged], writer: str, batch: int) -> None:

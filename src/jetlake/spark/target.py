@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from jetlake.config.options import AccountJetStream, JetStreamLimits
+from jetlake.jetstream.encryption import STATE_NAME
 from jetlake.jetstream.errors import ApiError
 from jetlake.jetstream.stream_config import StreamConfig
 from jetlake.jetstream.stream_meta import (
@@ -102,6 +103,8 @@ def find_target(options: Options) -> Target:
     if META_NAME in names or any(parse_block_name(name) is not None for name in names):
         raise BadOption(f"{path} is one stream's own directory, and cannot hold the stream {options.stream}")
     root = f"{path}/{ROOT_NAME}"
+    if OS_FILES.exists(f"{root}/{STATE_NAME}"):
+        raise SparkError(f"{path} is encrypted: write through its server (option url)")
     streams = account_directory(root, options.account or ACCOUNT_DEFAULT)
     return Target(options.stream, stream_directory(streams, options.stream), MSGS_NAME, root)
 

@@ -66,7 +66,11 @@ def _oldest_in_block(
 
 def remove_all(store: Retention, seqs: array[int], *, are_oldest: bool) -> None:
     """Remove live messages, in ascending order. `are_oldest`: each is the first of its subject when its turn comes."""
-    catalog = store.catalog
+    catalog, lost_count = store.catalog, store.catalog.lost.count
+    for block, _ in _by_block(catalog, seqs):
+        catalog.index(block)
+    if catalog.lost.count != lost_count:
+        seqs = array("Q", filter(catalog.is_live, seqs))
     parts = [_measured(store, block, part) for block, part in _by_block(catalog, seqs)]
     for part in parts:
         part.block.gone.add_all(part.seqs)

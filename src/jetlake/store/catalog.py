@@ -116,7 +116,10 @@ class Catalog:
         return None
 
     def index(self, block: MsgBlock) -> BlockIndex:
-        """Where the messages of a block lie, loading it when it is not in memory."""
+        """Where the messages of a block lie, loading it when it is not in memory.
+
+        When its sidecar is damaged, the block is read, and messages that cannot be are lost by that: look again.
+        """
         index = block.index  # another thread may let go of it meanwhile
         if index is None:
             assert self.load_index is not None
@@ -154,19 +157,16 @@ class Catalog:
             return None
         index = self.index(block)
         position = index.position(seq)
-        assert position >= 0, f"sequence {seq} is live but not in the index of block {block.id}"
-        return self.record_at(block, index, position)
+        assert position >= 0 or not block.is_live(seq), f"sequence {seq} is not in the index of block {block.id}"
+        return self.record_at(block, index, position) if position >= 0 else None
 
     def record_at(self, block: MsgBlock, index: BlockIndex, position: int) -> Record | None:
         """The message at a position of a block's index, gone ones too; None when it cannot be read.
 
         If that is a live one, the store is told, which takes it for lost from then on.
         """
-        seq = index.seq(position)
-        if seq in block.lost:
-            return None
         record = block.record(index, position)
-        if record is None and block.is_live(seq):
+        if record is None and block.is_live(seq := index.seq(position)):
             if block.index is not None and block.index is not index:  # the block was written anew meanwhile
                 return self.find(seq)
             if self.on_unreadable is not None:

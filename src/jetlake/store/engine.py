@@ -121,7 +121,10 @@ class BlockStore(Retention):
     def load(self, seq: int) -> StoredMsg:
         """The message at a sequence; MessageNotFound when there is none, or damage took it."""
         with self.lock:
-            return _message(self.catalog.record(seq))
+            record = self.catalog.find(seq)
+        if record is None:
+            raise MessageNotFound(f"sequence {seq}")
+        return _message(record)
 
     def stored_records(self, seqs: Sequence[int], size_max: int) -> tuple[list[bytes], array[int]]:
         """The bytes of live messages as they are stored, and the seeds of their hashes; nothing of them is checked.
@@ -182,7 +185,10 @@ class BlockStore(Retention):
         if block is None or not block.is_live(seq):
             raise MessageNotFound(f"sequence {seq}")
         index = self.catalog.index(block)
-        return decode_subject(index.table.subject(index.ids[index.position(seq)]))
+        position = index.position(seq)
+        if position < 0:
+            raise MessageNotFound(f"sequence {seq}")
+        return decode_subject(index.table.subject(index.ids[position]))
 
     @locked
     def seq_from_time(self, time_ns: int) -> int:

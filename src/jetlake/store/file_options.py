@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from jetlake.errors import BadRequest
+from jetlake.store.block_file import read_header
 from jetlake.store.envelope import Cipher, Compression, KeySource
+from jetlake.store.files import Files
+from jetlake.store.format import parse_block_name
 
 BLOCK_SIZE_DEFAULT = 32 * 1024 * 1024
 
@@ -34,3 +37,14 @@ class FileOptions:
             raise BadRequest("a cipher is required, and none is given")
         if isinstance(self.sync, str) and self.sync not in ("always", "never"):
             raise BadRequest(f"sync is {self.sync!r}, not always, never or a number of seconds")
+
+
+def options_of(files: Files, directory: str, keys: Sequence[KeySource] = ()) -> FileOptions:
+    """The options to open a store with that somebody else made: compression and cipher as in its last block."""
+    names = [name for name in files.list(directory) if parse_block_name(name) is not None]
+    for name in sorted(names, key=lambda name: (len(name), name), reverse=True):
+        header = read_header(files, f"{directory}/{name}")
+        if header is not None:
+            cipher = Cipher(header.cipher) if keys else Cipher.NONE  # without its key it will not be opened
+            return FileOptions(compression=Compression(header.compression), cipher=cipher, keys=keys)
+    return FileOptions(keys=keys)

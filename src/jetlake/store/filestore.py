@@ -16,6 +16,7 @@ import errno
 import os
 import secrets
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
@@ -48,7 +49,7 @@ from jetlake.store.format import (
 )
 from jetlake.store.legacy import migrate
 from jetlake.store.locked import locked
-from jetlake.store.queries import Queries
+from jetlake.store.queries import ALL, Queries
 from jetlake.store.record import Record, encode
 from jetlake.store.recover import load_index, outward_groups, rebuild_sidecar, recover
 from jetlake.store.removal import ERASE, LOST, REMOVED, RemovalGroup, decode_group
@@ -550,9 +551,38 @@ class FileStore(BlockStore):
     def _load_index(self, block: MsgBlock) -> BlockIndex:
         if self._rewriting is not None and self._rewriting.block is block:
             return self._rewriting.index  # what is on disk is about to be another one
-        index, frames = load_index(self, block)
+        index, frames, missing = load_index(self, block)
         self.block_files[block.id].frames = frames
+        if missing:
+            block.index = index
+            self._lose_unknown(block, missing)
         return index
+
+    def _lose_unknown(self, block: MsgBlock, seqs: SequenceSet) -> None:
+        """Messages of a block are lost, and their sidecar with them: find out by counting which subjects they had."""
+        catalog, counts = self.catalog, Counter[bytes]()
+        lost = SequenceSet(run for first, last in seqs.ranges() for run in block.live_runs(first, last))
+        if not lost:
+            return
+        size = block.size * lost.count // block.message_count
+        block.gone.update(lost)
+        block.lost.update(lost)
+        catalog.lost.update(lost)
+        for other in catalog.blocks:
+            index = catalog.index(other)
+            live = (position for position in range(index.count) if other.is_live(index.seq(position)))
+            counts.update(index.table.subject(index.ids[position]) for position in live)
+        for slot in catalog.table.match(ALL):
+            if (missing := catalog.table.count(slot) - counts[catalog.table.subject(slot)]) > 0:
+                catalog.table.remove(slot, 0, missing)
+        block.size -= size
+        catalog.size -= size
+        for seq in lost:
+            self.expiry.forget(seq)
+        if catalog.first_seq in lost:
+            following = catalog.next_live(catalog.first_seq)
+            catalog.first_seq = catalog.last_seq + 1 if following is None else following
+        self._tell_lost(lost, block.path)
 
     def _rotate(self) -> None:
         """Seal the active block, with everything that was removed from it on record in it, and start the next."""
@@ -695,6 +725,8 @@ class FileStore(BlockStore):
     def use_options(self, options: FileOptions) -> None:
         """Write new messages with other options. With `convert`, the commits that follow rewrite the blocks."""
         self._check_writable()
+        if options == self.options:
+            return
         self.options = options
         if options.convert:
             maintenance.begin_conversion(self)

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from jetlake.errors import StoreFrozen
+from jetlake.errors import CorruptBlock, StoreFrozen, WrongKey
 from jetlake.store.block import MsgBlock
 from jetlake.store.checkpoint import write_checkpoint
 from jetlake.store.compaction import Compaction
@@ -60,22 +60,24 @@ def rotate_keys(store: FileStore, options: FileOptions) -> None:
 def convert(store: FileStore) -> None:
     """Bring a store that was just opened to its options: at once what is not encrypted as they say, the rest soon.
 
-    Nothing more is written to a block under other options. Whether compressed or not, blocks are rewritten by the
-    commits that follow, one by each. What is under no key, or under another one, does not wait for those.
+    Nothing more is written to a block under other options. Blocks of another compression are rewritten by the commits
+    that follow, one by each. What is under no key, or under another one, does not wait for those.
     """
-    begin_conversion(store)
-    store.commit(sync=True)
+    if begin_conversion(store):
+        store.commit(sync=True)
     while any(block.id in store._sparse and not store.is_under_key(block) for block in store.catalog.blocks):
         store.commit(sync=True)
     if _seal_evidence(store) or not _is_checkpoint_current(store):
         write_checkpoint(store.files, store.directory, store._checkpoint(), store.sealer)
 
 
-def begin_conversion(store: FileStore) -> None:
-    """Go on in a new block unless the active one is as the options say, and have the others rewritten."""
-    if not store.is_current(store.catalog.active):
+def begin_conversion(store: FileStore) -> bool:
+    """Have the blocks rewritten that are not as the options say. Was the active one of them? It gets a successor."""
+    is_active_stale = not store.is_current(store.catalog.active)
+    if is_active_stale:
         store.seal_active()
     store.rewrite_soon(block for block in store.catalog.blocks[:-1] if not store.is_current(block))
+    return is_active_stale
 
 
 def _is_checkpoint_current(store: FileStore) -> bool:
@@ -92,9 +94,10 @@ def _seal_evidence(store: FileStore) -> bool:
             with store.files.open(path) as file:
                 if sealer.is_current(file.pread(0, HEAD_SIZE)):
                     continue
-            plain = Sealer(keys=sealer.keys).open(store.files.read(path), EVIDENCE, path)
-            atomic_write(store.files, path, [sealer.seal(plain, EVIDENCE)])
-            is_any = True
+            with suppress(CorruptBlock, WrongKey):  # it is encrypted, and what it says can wait
+                plain = Sealer(keys=sealer.keys).open(store.files.read(path), EVIDENCE, path)
+                atomic_write(store.files, path, [sealer.seal(plain, EVIDENCE)])
+                is_any = True
     return is_any
 
 

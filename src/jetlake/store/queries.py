@@ -448,7 +448,7 @@ def _bisect_at_once(block: MsgBlock, index: BlockIndex, low: int, high: int, tim
 def _time_at(catalog: Catalog, block: MsgBlock, index: BlockIndex, position: int) -> int:
     """When a message was stored; a damaged one counts as stored with the next that is not."""
     for place in range(position, index.count):
-        record = catalog.record_at(block, index, place)
+        record = catalog.record_at(block, index, place) if index.seq(place) not in block.lost else None
         if record is not None:
             return record.time_ns
     return block.time_ns_max

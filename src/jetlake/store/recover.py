@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from jetlake.store.block_file import BlockFile, Frame, envelope_of, read_header
 from jetlake.store.block_scan import BlockScan, Body, read_body, scan_block, uncount_gone
 from jetlake.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from jetlake.store.commit import remove_block
-from jetlake.store.files import atomic_write, is_no_space, temp_target
+from jetlake.store.files import Files, atomic_write, is_no_space, temp_target
 from jetlake.store.format import (
     BLOCK_MAGIC,
     HEADER_SIZE,
@@ -36,6 +36,7 @@ from jetlake.store.format import (
 from jetlake.store.identity import Identity, identify
 from jetlake.store.removal import LOST, RemovalGroup, still_said
 from jetlake.store.rewrite import finish_shredding, is_erased, overwrite, rewrite_block
+from jetlake.store.sealed_file import Sealer
 from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.sidecar import HEAD_SIZE, Sidecar, decode_head, decode_index, decode_summary, encode_sidecar, seal
 from jetlake.store.subject_table import SubjectTable
@@ -61,13 +62,12 @@ class _Part:
 
 def recover(store: FileStore, first_seq: int) -> None:
     """Fill a new FileStore from its directory."""
-    names = store.files.list(store.directory)
-    headers = _read_headers(store, names)
-    checkpoint = read_checkpoint(store.files, store.directory, store.sealer)
-    identity = identify(checkpoint, headers.values())
-    _check_keys(store, {path: header for path, header in headers.items() if identity.owns(header)})
-    _tidy(store, names)
-    _take_identity(store, identity, checkpoint, headers.values())
+    headers, checkpoint, identity = check_keys(store.files, store.directory, store.sealer)
+    for header in headers:
+        if header.cipher and identity.owns(header) and not store.options.salt:
+            store.store_salt = header.store_salt
+    _tidy(store, store.files.list(store.directory))
+    _take_identity(store, identity, checkpoint, headers)
     parts = _open_blocks(store, identity)
     store.scratch = None
     if checkpoint is not None and checkpoint.truncate_seq is not None:
@@ -85,18 +85,21 @@ def recover(store: FileStore, first_seq: int) -> None:
         _finish_truncation(store, checkpoint.truncate_seq)
 
 
-def load_index(store: FileStore, block: MsgBlock) -> tuple[BlockIndex, list[Frame]]:
-    """The index of a sealed block, from its sidecar or, when that is damaged, from the block itself."""
+def load_index(store: FileStore, block: MsgBlock) -> tuple[BlockIndex, list[Frame], SequenceSet]:
+    """The index of a sealed block, and its frames, from its sidecar or, when that is damaged, from the block itself.
+
+    Then there may be messages that were not found: their sequences.
+    """
     file = store.block_files[block.id]
     sidecar = _load_sidecar(store, block, file)
     if sidecar is not None:
         found = _read_index(store, block, file, sidecar)
         if found is not None:
-            return found
+            return *found, SequenceSet()
     fresh = MsgBlock(block.header, block.path)
     rebuild_sidecar(store, fresh, file)
     assert fresh.index is not None
-    return fresh.index, file.frames
+    return fresh.index, file.frames, fresh.lost
 
 
 def outward_groups(store: FileStore, block: MsgBlock) -> Iterable[RemovalGroup]:
@@ -133,19 +136,17 @@ def rebuild_sidecar(store: FileStore, block: MsgBlock, file: BlockFile) -> Sidec
     return sidecar
 
 
-def _read_headers(store: FileStore, names: list[str]) -> dict[str, BlockHeader]:
-    """The headers of all blocks that have a sound one, by path."""
-    paths = [f"{store.directory}/{name}" for name in names if parse_block_name(name.removesuffix(".shred")) is not None]
-    found = {path: read_header(store.files, path) for path in paths}
-    return {path: header for path, header in found.items() if header is not None}
-
-
-def _check_keys(store: FileStore, headers: Mapping[str, BlockHeader]) -> None:
-    """WrongKey before anything is touched."""
+def check_keys(files: Files, directory: str, sealer: Sealer) -> tuple[list[BlockHeader], Checkpoint | None, Identity]:
+    """The headers of all blocks, the checkpoint, and whose they are; WrongKey before anything is touched."""
+    names = [name for name in files.list(directory) if parse_block_name(name.removesuffix(".shred")) is not None]
+    found = {f"{directory}/{name}": read_header(files, f"{directory}/{name}") for name in names}
+    headers = {path: header for path, header in found.items() if header is not None}
+    checkpoint = read_checkpoint(files, directory, sealer)
+    identity = identify(checkpoint, headers.values())
     for path, header in headers.items():
-        envelope_of(header, store.options.keys, path)
-        if header.cipher and not store.options.salt:
-            store.store_salt = header.store_salt
+        if identity.owns(header):
+            envelope_of(header, sealer.keys, path)
+    return list(headers.values()), checkpoint, identity
 
 
 def _take_identity(

@@ -130,8 +130,10 @@ class Retention(ABC):
                 done = self._evict_scattered(block, count)
                 count, evicted = count - done, evicted + done
                 continue
-            index = catalog.index(block)
-            start = index.position(catalog.first_seq)
+            first_seq, index = catalog.first_seq, catalog.index(block)
+            if catalog.first_seq != first_seq:
+                continue
+            start = index.position(first_seq)
             run_last = next(block.live_runs(catalog.first_seq, block.last_seq))[1]
             stop = min(index.position_from(run_last + 1), start + max(_positions(index, start, _EVICT_STEP_SIZE), 1))
             data = block.read(index.offsets[start], index.end(stop - 1, block.body_size))
@@ -190,6 +192,8 @@ class Retention(ABC):
         assert block is not None
         index = catalog.index(block)
         position = index.position(seq)
+        if position < 0:
+            return
         slot, size = index.ids[position], self._size_at(block, index, position)
         subject = index.table.subject(slot)
         self._leave(block, seq, slot if index.table is catalog.table else catalog.table.find(subject), size)

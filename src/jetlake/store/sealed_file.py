@@ -18,9 +18,11 @@ The *kind* is what the file is for, so that no file can take the place of one of
 
 from __future__ import annotations
 
+import hmac
 import os
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
 
 from jetlake.errors import CorruptBlock, WrongKey
 from jetlake.store.envelope import (
@@ -48,6 +50,9 @@ _SIZE_MIN = HEAD_SIZE + NONCE_SIZE + TAG_SIZE + _HASH_SIZE
 assert HEAD_SIZE == 56
 
 EVIDENCE = b"evidence"
+_NAMES = b"names of files \0"  # where the salt of a file stands, for the key of their names
+_NAME_SIZE = 32
+assert len(_NAMES) == SALT_SIZE
 
 
 class Sealer:
@@ -79,12 +84,7 @@ class Sealer:
             if not self.accepts_plain:
                 raise CorruptBlock(path, 0, "is not encrypted, as everything else is")
             return data
-        head = _checked_head(data, path)
-        if not self.keys:
-            raise WrongKey(path, "is encrypted, and no key was given")
-        key = next((key for key in (_key(source, head) for source in self.keys) if key is not None), None)
-        if key is None:
-            raise WrongKey(path, "is encrypted with another key")
+        key = self._key(data, path)
         stored = memoryview(data)[HEAD_SIZE:-_HASH_SIZE]
         try:
             plain_size = len(stored) - NONCE_SIZE - TAG_SIZE
@@ -92,11 +92,33 @@ class Sealer:
         except EnvelopeError as error:
             raise CorruptBlock(path, HEAD_SIZE, str(error)) from None
 
+    def check_key(self, data: bytes, path: str) -> None:
+        """Raise WrongKey when a sealed file cannot be opened; a damaged one tells nothing."""
+        with suppress(CorruptBlock):
+            self._key(data, path)
+
+    def opaque_name(self, name: str) -> str:
+        """A file name that tells nothing without the key: always the same for a name."""
+        key = file_key(self.keys[0].master(self.salt), _NAMES)
+        return hmac.new(key, name.encode("utf-8", "surrogatepass"), "sha256").hexdigest()[:_NAME_SIZE]
+
+    def _key(self, data: bytes, path: str) -> bytes:
+        head = _checked_head(data, path)
+        if not self.keys:
+            raise WrongKey(path, "is encrypted, and no key was given")
+        for source in self.keys:
+            key = _key(source, head)
+            if key is not None:
+                return key
+        raise WrongKey(path, "is encrypted with another key")
+
     def is_current(self, data: bytes) -> bool:
-        """Whether a sound file is as this would write it: plain, or under its cipher and first key."""
+        """Whether a file, as far as its start tells, is as this would write it: plain, or under the first key."""
         if not is_sealed(data):
             return self.cipher is Cipher.NONE
-        return data[9] == self.cipher and _key(self.keys[0], data[:HEAD_SIZE]) is not None
+        if len(data) < HEAD_SIZE or data[9] != self.cipher:
+            return False
+        return _key(self.keys[0], data[:HEAD_SIZE]) is not None
 
 
 def is_sealed(data: bytes) -> bool:

@@ -10,7 +10,6 @@ from jetlake.jetstream import errors
 from jetlake.jetstream.api.request import Endpoint, Request
 from jetlake.jetstream.consumer import Consumer
 from jetlake.jetstream.consumer_config import ConsumerConfig, CreateRequest, DeliverPolicy, read_create
-from jetlake.jetstream.consumer_keeper import file_base
 from jetlake.jetstream.consumer_registry import delete_consumer, put_consumer
 from jetlake.jetstream.consumer_rules import GROUP_NAME, stamped
 from jetlake.jetstream.errors import ApiError
@@ -172,7 +171,7 @@ def _consumer(request: Request) -> Consumer:
 
 def _absence(request: Request) -> ApiError:
     name = request.names[1]
-    offline = request.stream.offline_consumers.get(file_base(name)) if name else None
+    offline = request.stream.offline_consumers.get(request.stream.consumer_files.base(name)) if name else None
     return errors.CONSUMER_NOT_FOUND() if offline is None else errors.CONSUMER_OFFLINE_REASON(offline.reason)
 
 

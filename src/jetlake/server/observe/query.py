@@ -36,7 +36,7 @@ class Query:
     def texts(self, name: str) -> list[str]:
         """A list of texts, which only a JSON request can have."""
         value = self._values.get(name)
-        return [str(item) for item in value] if isinstance(value, list) else []
+        return [str(item) for item in value] if isinstance(value, list | tuple) else []
 
     def flag(self, name: str) -> bool:
         value = self._values.get(name)

@@ -17,7 +17,8 @@ from jetlake.spark.locate import ROOT_NAME, find_streams
 from jetlake.spark.nats import ApiRefused, Connection, Reply, pub_frame
 from jetlake.spark.options import Options, parse_options
 from jetlake.spark.url_origin import UrlOrigin
-from jetlake.store import FileOptions, FileStore
+from jetlake.store import FileStore
+from jetlake.store.file_options import options_of
 from jetlake.store.files import OS_FILES
 
 
@@ -43,8 +44,9 @@ def _in_directory(settings: Options, dead_part_max: float) -> list[Compacted]:
         try:
             if is_root:
                 stack.enter_context(OS_FILES.lock(f"{path}/{ROOT_NAME}/{LOCK_NAME}"))
-            for name, directory in find_streams(path, settings.stream if is_root else "", settings.account):
-                options = FileOptions(keys=settings.keys)
+            keys, stream = settings.keys, settings.stream if is_root else ""
+            for name, directory in find_streams(path, stream, settings.account, keys=keys):
+                options = options_of(OS_FILES, directory, keys)
                 with FileStore(directory, options=options, tree_locked=is_root) as store:
                     before = store.utilisation()[0]
                     blocks = store.compact_files(dead_part_max)
