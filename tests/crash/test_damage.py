@@ -9,8 +9,10 @@ from contextlib import suppress
 import pytest
 
 from jetlake.errors import MessageNotFound
-from jetlake.store import FileStore, StoredMsg
-from jetlake.store.format import CHECKPOINT_NAME, RECORD_SIZE_MIN
+from jetlake.store import FileOptions, FileStore, StoredMsg
+from jetlake.store.check import check_store
+from jetlake.store.format import RECORD_SIZE_MIN
+from jetlake.store.view import StreamView
 from jetlake.testing.clock import FakeClock
 from jetlake.testing.memfiles import MemFiles
 from tests.crash.workload import ENVELOPES, HEADERS
@@ -32,10 +34,10 @@ class Original:
         for number in range(9):
             self.clock.advance(1)
             store.append(f"a.{number % 2}", b"payload %d" % number, HEADERS if number % 3 == 0 else b"")
-        self.removed = {seq: store.load(seq) for seq in (1, 4, 8)}
-        for seq in self.removed:
+        removed = (1, 4, 8)
+        for seq in removed:
             store.remove(seq)
-        self.held = {seq: store.load(seq) for seq in range(1, 10) if seq not in self.removed}
+        self.held = {seq: store.load(seq) for seq in range(1, 10) if seq not in removed}
         self.last_seq = 9
         if clean:
             store.stop()
@@ -69,7 +71,7 @@ def test_a_flipped_bit_costs_at_most_the_record_it_lies_in(envelope: str, clean:
         files = MemFiles.from_snapshot(original.snapshot)
         files.flip(name, bit)
         with explain(f"bit {bit % 8} of byte {bit // 8} of {name}"):
-            lost = assert_damage_is_contained(original, files, deletes_are_safe=clean)
+            lost = assert_damage_is_contained(original, files)
             assert len(lost) <= original.lost_max
 
 
@@ -81,7 +83,7 @@ def test_a_file_cut_off_anywhere_loses_only_what_was_cut_off_and_says_so(envelop
         for size in range(0, len(original.snapshot[name]), step):
             files = MemFiles.from_snapshot({**original.snapshot, name: original.snapshot[name][:size]})
             with explain(f"{name} cut off at {size}"):
-                lost = assert_damage_is_contained(original, files, deletes_are_safe=True)
+                lost = assert_damage_is_contained(original, files)
                 assert not lost or name.endswith(".blk")
 
 
@@ -91,8 +93,55 @@ def test_a_missing_file_costs_only_what_was_in_it(envelope: str) -> None:
     for name in original.names():
         files = MemFiles.from_snapshot({other: data for other, data in original.snapshot.items() if other != name})
         with explain(f"{name} missing"):
-            lost = assert_damage_is_contained(original, files, deletes_are_safe=name != f"s/{CHECKPOINT_NAME}")
+            lost = assert_damage_is_contained(original, files)
             assert bool(lost) == name.endswith(".blk")
+
+
+@pytest.mark.parametrize("envelope", ["none-none", "zstd-aes_256_gcm"])
+def test_a_killed_store_whose_last_block_is_missing_lists_it_as_lost_and_uses_no_sequence_again(envelope: str) -> None:
+    original = Original(envelope, clean=False)
+    last_block = max(name for name in original.names() if name.endswith(".blk"))
+    files = MemFiles.from_snapshot({name: data for name, data in original.snapshot.items() if name != last_block})
+    view = StreamView("s", files=files, keys=original.options.keys).refresh()
+    report = check_store("s", files=files, keys=original.options.keys)
+    store = original.open(files)
+    found, lost = read_all(store), store.state().lost
+    missing = original.held.keys() - found.keys()
+    assert missing and missing == {seq for seq in original.held if seq in lost}
+    assert lost == view.lost == report.lost
+    assert any(f"{last_block}: is missing" in text and "deletes" in text for text in store.damage)
+    assert store.append("next", b"") == lost.last + 1 == view.last_seq + 1
+    store.stop()
+    assert original.open(files).state().lost == lost
+
+
+@pytest.mark.parametrize("count", [1, 300, 5000])
+def test_a_first_block_that_is_missing_after_a_kill_is_lost_whatever_was_in_it(count: int) -> None:
+    files = MemFiles()
+    store = FileStore("s", files=files)
+    for _ in range(count):
+        store.append("a", b"")
+    left = files.after_cut(keep="all")
+    left.remove("s/000001.blk")
+    again = FileStore("s", files=left)
+    assert again.state().lost.count_between(1, count) == count
+    assert again.damage
+    assert again.append("a", b"") > count
+
+
+def test_a_last_block_whose_headers_are_both_damaged_is_lost_and_set_aside() -> None:
+    files = MemFiles()
+    store = FileStore("s", options=FileOptions(block_size_max=300), files=files)
+    for _ in range(30):
+        store.append("a", b"payload")
+    left = files.after_cut(keep="all")
+    last, first_seq = store.catalog.active.path, store.catalog.active.first_seq
+    for copy in (0, 1):
+        left.flip(last, 8 * (128 * copy + 20))
+    again = FileStore("s", options=FileOptions(block_size_max=300), files=left)
+    assert again.state().lost.count_between(first_seq, 30) == 31 - first_seq
+    assert again.state().msgs == first_seq - 1
+    assert again.append("a", b"") > 30
 
 
 def test_a_killed_store_whose_last_record_is_damaged_does_not_reuse_its_sequence() -> None:
@@ -107,16 +156,12 @@ def test_a_killed_store_whose_last_record_is_damaged_does_not_reuse_its_sequence
     assert store.append("a.0", b"next") == 10
 
 
-def assert_damage_is_contained(original: Original, files: MemFiles, *, deletes_are_safe: bool) -> set[int]:
+def assert_damage_is_contained(original: Original, files: MemFiles) -> set[int]:
     """Open, read everything, go on. The sequences that were held and are no more."""
     store = original.open(files)
     found = read_all(store)
     for seq, message in found.items():
-        if seq in original.removed and not deletes_are_safe:
-            assert message == original.removed[seq]
-            assert store.damage, "a damaged tombstone is reported"
-        else:
-            assert message == original.held.get(seq), f"sequence {seq} is not what was stored"
+        assert message == original.held.get(seq), f"sequence {seq} is not what was stored, or was deleted"
     missing = original.held.keys() - found.keys()
     listed = store.state().lost
     assert all(seq in listed for seq in missing), f"{sorted(missing)} missing, {listed} listed"

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from jetlake.store import FileStore, StoredMsg
+from jetlake.store import FileStore, StoredMsg, StreamLimits
 from jetlake.store.check import check_store
 from jetlake.testing.memfiles import MemFiles, PowerCut
 from tests.crash.workload import ENVELOPES, SCRIPTS, Life, Script, rewrites, steps
@@ -43,6 +43,31 @@ def test_a_power_cut_at_any_operation_loses_nothing_acknowledged(
                 reopen_and_compare(life, files)
             except BaseException as error:
                 pytest.fail(f"cut at operation {number} ({life.files.ops[-1]}), {label}: {error!r}")
+
+
+@pytest.mark.parametrize("limits", [StreamLimits(max_msgs=6), StreamLimits(max_msgs_per_subject=6)], ids=["all", "one"])
+@pytest.mark.parametrize("envelope", ["none-none", "zstd-aes_256_gcm"])
+def test_a_block_that_is_filled_and_emptied_before_it_is_written_is_not_taken_for_lost(
+    envelope: str, limits: StreamLimits
+) -> None:
+    number, is_done = 0, False
+    while not is_done:
+        number += 1
+        files = MemFiles()
+        store = FileStore("s", limits, ENVELOPES[envelope], files=files, autocommit=False)
+        for subject in range(8):
+            store.append(f"a.{subject}", b"payload")
+        store.commit()
+        for _ in range(40):
+            store.append("b", b"a longer payload")
+        files.cut(files.op_count + number)
+        try:
+            store.commit()
+            is_done = True
+        except PowerCut:
+            left = FileStore("s", limits, ENVELOPES[envelope], files=files.after_cut(keep="all"))
+            assert not left.state().lost, f"cut at {files.ops[-1]}"
+            assert left.damage == []
 
 
 def cut_short(envelope: str, script: Script, number: int) -> Life:

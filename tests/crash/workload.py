@@ -153,10 +153,13 @@ def steps() -> Iterator[Callable[[Life], object]]:
     yield lambda life: life.update(StreamLimits(max_msgs_per_subject=3))
     yield lambda life: life.batch(12)
     yield lambda life: (life.after.truncate(35), life.store.truncate(35))
+    yield lambda life: life.batch(40)  # blocks between others are filled and emptied before they are written
+    yield lambda life: (life.after.truncate(36), life.store.truncate(36))
     yield lambda life: life.batch(4)
     yield lambda life: life.update(StreamLimits(max_msgs=6))
     yield lambda life: life.batch(5)
-    yield lambda life: (life.after.compact(40), life.store.compact(40))
+    yield lambda life: life.batch(40)  # the same with the first blocks
+    yield lambda life: (life.after.compact(82), life.store.compact(82))
     yield Life.stop
     yield lambda life: (life.after.purge(">", 0, 0), life.store.purge())
     yield lambda life: life.append("z", b"last")

@@ -236,11 +236,16 @@ def test_a_chunk_with_room_is_used_to_its_last_byte() -> None:
     assert block.room(CHUNK_SIZE_MIN - 999) is not block.chunks[0]
 
 
-def test_the_last_hash_of_a_sealed_block_is_the_end_of_what_was_staged() -> None:
+def test_the_last_hash_is_the_end_of_what_was_staged_before_and_after_a_block_is_sealed() -> None:
     block = MsgBlock(HEADER)
-    block.stage(bytes(20) + (7).to_bytes(8, "little"))
+    assert block.last_hash == 0
+    for last_hash in (5, 7):
+        block.stage(bytes(20) + last_hash.to_bytes(8, "little"))
+        assert block.last_hash == last_hash
     block.room(2 * CHUNK_SIZE_MIN)  # for something that did not come
     block.seal()
+    block.written_size = block.body_size
+    block.trim_chunks(0)
     assert block.last_hash == 7
 
 

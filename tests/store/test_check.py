@@ -561,7 +561,7 @@ def test_a_tombstone_that_repeats_another_is_damage() -> None:
     fill(store)
     store.remove(5)
     group = store.catalog.active.groups[-1]
-    disk.add_group(last_block(disk), group)
+    disk.add_group(last_block(disk), RemovalGroup(group.block_id, group.generation, group.seqs))
     assert only_removal(disk).text == "removes some of 5 for a second time"
 
 

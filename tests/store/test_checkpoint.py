@@ -79,6 +79,8 @@ def test_a_checkpoint_is_text_that_a_person_can_read() -> None:
         "truncate_seq": None,
         "stream_id": "",
         "unmarked": [],
+        "block_id": 0,
+        "reserved_seq": 0,
         "version": 2,
     }
     assert (int(hash_line, 16), rest) == (hash64(body + b"\n", 0), b"")

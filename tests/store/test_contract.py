@@ -498,6 +498,22 @@ def test_utilisation_tells_what_live_messages_account_for(store: Store) -> None:
     assert store.utilisation()[1] < live
 
 
+@pytest.mark.parametrize("ttl_ns", [-1, -5, -(2**70)])
+def test_a_time_to_live_below_zero_is_refused(make: Make, ttl_ns: int) -> None:
+    store = make()
+    with pytest.raises(BadRequest):
+        store.append("a", b"", ttl_ns=ttl_ns)
+    assert store.state().last_seq == 0
+
+
+@pytest.mark.parametrize("expires_ns", [-1, 2**63])
+def test_an_expiry_that_is_no_time_is_refused(make: Make, expires_ns: int) -> None:
+    store = make()
+    with pytest.raises(BadRequest):
+        store.append_at(5, 0, "a", b"", expires_ns=expires_ns)
+    assert store.state().last_seq == 0
+
+
 def test_what_expired_may_leave_a_few_at_a_time(make: Make) -> None:
     store = make(StreamLimits(max_age_ns=10))
     for number in range(5):

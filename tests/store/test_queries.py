@@ -128,3 +128,63 @@ def test_an_empty_last_block_does_not_hide_earlier_times() -> None:
         store.remove(seq)
     assert [store.seq_from_time(time_ns) for time_ns in times[:24]] == list(range(1, 25))
     assert store.seq_from_time(times[24]) == 31
+
+
+@pytest.fixture
+def distant(monkeypatch: pytest.MonkeyPatch) -> tuple[FileStore, list[int]]:
+    """A store of many blocks with three messages far apart, opened again; and which sidecars were read since."""
+    files = MemFiles()
+    with FileStore("s", options=FileOptions(block_size_max=600), files=files) as store:
+        for seq in range(1, 601):
+            store.append("rare" if seq in (3, 300, 599) else f"often.{seq % 7}", b"x")
+    store = FileStore("s", options=FileOptions(block_size_max=600), files=files)
+    loaded: list[int] = []
+    load_index = store.catalog.load_index
+    assert load_index is not None
+    monkeypatch.setattr(store.catalog, "load_index", lambda block: (loaded.append(block.id), load_index(block))[1])
+    return store, loaded
+
+
+@pytest.mark.parametrize("filter", ["rare", "*", "seldom"])
+def test_a_search_passes_over_blocks_without_a_match(distant: tuple[FileStore, list[int]], filter: str) -> None:
+    store, loaded = distant
+    assert len(store.catalog.blocks) > 30
+    is_known = filter in ("rare", "*")
+    assert [message.seq for message in store.messages(1, filter)] == ([3, 300, 599] if is_known else [])
+    back = store.load_prev(598, filter)
+    assert (back.seq if back is not None else None) == (300 if is_known else None)
+    assert store.num_pending(100, filter).msgs == (2 if is_known else 0)
+    assert len(loaded) < 12
+
+
+def test_a_purge_reads_only_blocks_with_a_match(distant: tuple[FileStore, list[int]]) -> None:
+    store, loaded = distant
+    assert store.purge("rare") == 3
+    assert len(loaded) < 10
+    assert store.state().msgs == 597
+
+
+@pytest.mark.parametrize(("seq", "keep"), [(0, 0), (400, 0), (10_000, 0), (0, 25), (0, 10_000)])
+def test_a_filter_that_matches_every_subject_is_as_good_as_all(
+    distant: tuple[FileStore, list[int]], seq: int, keep: int
+) -> None:
+    store, loaded = distant
+    store.purge("rare")
+    loaded.clear()
+    left = [message.seq for message in store.messages() if (seq and message.seq >= seq)]
+    left = [message.seq for message in store.messages()][-keep:] if keep else left
+    loaded.clear()
+    assert store.purge("often.>", seq=seq, keep=keep) == 597 - len(left)
+    assert [message.seq for message in store.messages()] == left
+    assert store.state().last_seq == 600
+    assert seq or keep or not loaded
+
+
+def test_what_matches_every_message_is_counted_without_a_look_at_messages(
+    distant: tuple[FileStore, list[int]],
+) -> None:
+    store, loaded = distant
+    store.purge("rare")
+    loaded.clear()
+    assert store.num_pending(250, "often.*").msgs == 349
+    assert not loaded

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jetlake.store.format import NO_ID
+from jetlake.store.format import NO_ID, hash64
 from jetlake.store.sequence_set import SequenceSet
+from jetlake.store.summary import may_hold
 from jetlake.store.varint import encode_varint
 
 NO_KERNELS = bool(os.environ.get("JETLAKE_NO_KERNELS"))
@@ -31,6 +32,7 @@ def load_twin(suffix: str) -> SimpleNamespace:
         localize=module.localize,
         encode_subjects=module.encode_subjects,
         merge_subjects=module.merge_subjects,
+        subject_bits=module.subject_bits,
         SubjectTable=table,
     )
 
@@ -300,3 +302,32 @@ def test_the_twins_refuse_a_range_outside_the_buffer_alike(offset: int, end: int
             twin.merge_subjects(b"\0\0", offset, end, 1, twin.SubjectTable())
         refusals.append(caught.type)
     assert refusals[0] is refusals[1]
+
+
+@pytest.mark.parametrize("count", [0, 1, 9, 3000, 20_000])
+def test_the_bits_hold_every_subject_and_few_others(twin: SimpleNamespace, count: int) -> None:
+    data = twin.encode_subjects(filled(twin, *[(b"s.%d" % number, number + 1) for number in range(count)]), 0)
+    bits = twin.subject_bits(data, 0, len(data))
+    assert 8 <= len(bits) <= 8192
+    assert all(may_hold(bits, [hash64(b"s.%d" % number, 0)]) for number in range(count))
+    others = sum(may_hold(bits, [hash64(b"t.%d" % number, 0)]) for number in range(1000))
+    assert others < 100 or count > 8192
+    assert not may_hold(bits, [])
+
+
+@pytest.mark.parametrize("end", range(1, 8))
+def test_bits_of_a_cut_off_summary_are_refused(twin: SimpleNamespace, end: int) -> None:
+    data = twin.encode_subjects(filled(twin, (b"a", 1), (b"b", 2)), 0)
+    with pytest.raises(ValueError, match="damaged"):
+        twin.subject_bits(data, 0, end)
+    with pytest.raises(IndexError):
+        twin.subject_bits(data, 0, len(data) + 1)
+
+
+@needs_kernels
+@given(st.lists(st.binary(min_size=1, max_size=40), unique=True))
+def test_the_twins_make_the_same_bits(subjects: list[bytes]) -> None:
+    twins = [load_twin(suffix) for suffix in ("py", "c")]
+    messages = [(subject, number + 1) for number, subject in enumerate(subjects)]
+    data = twins[0].encode_subjects(filled(twins[0], *messages), 0)
+    assert twins[0].subject_bits(data, 0, len(data)) == twins[1].subject_bits(data, 0, len(data))

@@ -15,7 +15,6 @@ Always true: acks and answers go out in the order of what they answer, and none 
 
 from __future__ import annotations
 
-import errno
 from array import array
 from collections.abc import Callable
 from contextlib import suppress
@@ -41,6 +40,7 @@ from jetlake.ops import OP_WORDS
 from jetlake.store import FileStore, MemStore
 from jetlake.store.check import show_ranges
 from jetlake.store.compaction import Compaction
+from jetlake.store.files import is_no_space
 from jetlake.store.sequence_set import SequenceSet
 from jetlake.subjects import decode_subject, encode_subject
 from jetlake.wire.headers import header_value
@@ -155,6 +155,7 @@ class Stream:
             files=self.js.files,
             clock=self.host.clock,
             autocommit=False,
+            tree_locked=True,
         )
 
     def find_msg_id(self, msg_id: bytes, now_ns: int) -> int:
@@ -409,7 +410,7 @@ class Stream:
 
     def _refusal(self) -> ApiError:
         """Why nothing is stored."""
-        if isinstance(self.problem, OSError) and self.problem.errno in (errno.ENOSPC, errno.EDQUOT):
+        if is_no_space(self.problem.cause if isinstance(self.problem, StoreFrozen) else self.problem):
             return errors.INSUFFICIENT_RESOURCES()
         return errors.STREAM_STORE_FAILED(errors.reason(self.problem) if self.problem else "stream is stopped")
 
@@ -467,6 +468,7 @@ class Stream:
             self.store.release()
             self.store = self._open_store()
             self.store.on_lost = self._lost
+            self.store.check_writable()
         except (OSError, StoreError) as error:
             self.problem = error
             self.host.call_at(self.host.clock() + REOPEN_S * SECOND_NS, self._reopen)

@@ -31,6 +31,7 @@ from jetlake.errors import CorruptBlock
 from jetlake.jetstream.stream_config import StreamConfig
 from jetlake.store.consumer_store import MAGIC, consumer_file_name
 from jetlake.store.files import Files, atomic_write, is_temp, temp_target
+from jetlake.store.format import TREE_LOCK_NAME
 from jetlake.store.sealed_file import MAGIC as SEALED_MAGIC
 from jetlake.store.sealed_file import Sealer
 
@@ -39,7 +40,7 @@ MSGS_NAME = "msgs"
 CONSUMERS_NAME = "consumers"
 STREAMS_NAME = "streams"
 LEDGER_NAME = "spark.json"  # what Spark has written into the directory: see `spark.ledger`
-LOCK_NAME = "jetlake.lock"
+LOCK_NAME = TREE_LOCK_NAME
 _VERSION = 1
 _KIND = b"meta"
 _PLAIN = Sealer()

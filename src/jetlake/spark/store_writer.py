@@ -204,8 +204,9 @@ class StoreWriter:
             raise
 
     def _open(self) -> FileStore:
-        options = replace_field(options_of(OS_FILES, self._target.store), block_size_max=self._options.block_size)
-        return FileStore(self._target.store, options=options, autocommit=False)
+        target = self._target
+        options = replace_field(options_of(OS_FILES, target.store), block_size_max=self._options.block_size)
+        return FileStore(target.store, options=options, autocommit=False, tree_locked=bool(target.root))
 
     def _append(self, store: FileStore, results: list[Staged], writer: str, batch: int) -> None:
         """Append a batch unless it is there, with an entry of the ledger before and after."""

@@ -11,11 +11,16 @@ from array import array as make_array
 from jetlake.store import format
 from jetlake.store._subject_entry cimport entry_of, subject_of
 from jetlake.store._subject_table_c cimport Entry, SubjectTable
+from jetlake.store._summary_py import _BITS_SIZE_MAX, _BITS_SIZE_MIN
 from jetlake.store._trim_py import check_columns
+
+cdef extern from "xxh64.h":
+    uint64_t jl_xxh64(const unsigned char* data, size_t size, uint64_t seed) noexcept nogil
 
 cdef uint32_t NO_ID = format.NO_ID
 cdef uint64_t SEQ_MAX = format.SEQ_MAX
 cdef uint64_t SUBJECT_SIZE_MAX = format.SUBJECT_SIZE_MAX
+cdef uint64_t BITS_SIZE_MIN = _BITS_SIZE_MIN, BITS_SIZE_MAX = _BITS_SIZE_MAX
 cdef array.array _U32 = make_array("I")
 
 
@@ -150,3 +155,30 @@ def merge_subjects(data, Py_ssize_t offset, Py_ssize_t end, uint64_t base_seq, S
             raise MemoryError
         table.add_many(<uint32_t>slot, messages, base_seq + first, base_seq + first + span, 0)
     return offset
+
+
+def subject_bits(data, Py_ssize_t offset, Py_ssize_t end):
+    """A Bloom filter of encoded subjects: see `summary.py`."""
+    cdef const uint8_t[::1] view = data
+    if not 0 <= offset <= end <= view.shape[0]:
+        raise IndexError(f"summary range {offset}..{end} of {view.shape[0]} bytes")
+    cdef const uint8_t* base = &view[0] if view.shape[0] else NULL
+    cdef uint64_t count, size = BITS_SIZE_MIN, subject_size, number, skipped
+    cdef int field
+    offset = _get_varint(base, offset, end, &count)
+    while size < count and size < BITS_SIZE_MAX:
+        size *= 2
+    found = bytearray(size)
+    cdef uint8_t* bits = <uint8_t*>PyByteArray_AS_STRING(found)
+    while count:
+        count -= 1
+        offset = _get_varint(base, offset, end, &subject_size)
+        if not 0 < subject_size <= SUBJECT_SIZE_MAX or subject_size > <uint64_t>(end - offset):
+            raise ValueError("subject summary is damaged")
+        number = jl_xxh64(base + offset, subject_size, 0)
+        bits[number >> 3 & (size - 1)] |= <uint8_t>(1 << (number & 7))
+        bits[number >> 35 & (size - 1)] |= <uint8_t>(1 << (number >> 32 & 7))
+        offset += subject_size
+        for field in range(3):
+            offset = _get_varint(base, offset, end, &skipped)
+    return bytes(found)

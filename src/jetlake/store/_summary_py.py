@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 from jetlake.store._subject_table_py import SubjectTable
 from jetlake.store._trim_py import check_columns
-from jetlake.store.format import NO_ID, SEQ_MAX, SUBJECT_SIZE_MAX
+from jetlake.store.format import NO_ID, SEQ_MAX, SUBJECT_SIZE_MAX, hash64
 from jetlake.store.varint import decode_varint, encode_varint
+
+_BITS_SIZE_MIN, _BITS_SIZE_MAX = 8, 8192
 
 
 def localize(
@@ -67,3 +69,28 @@ def merge_subjects(data: bytes, offset: int, end: int, base_seq: int, table: Sub
     except ValueError:
         raise ValueError("subject summary is damaged") from None
     return offset
+
+
+def subject_bits(data: bytes, offset: int, end: int) -> bytes:
+    """A Bloom filter of encoded subjects: see `summary.py`."""
+    if not 0 <= offset <= end <= len(data):
+        raise IndexError(f"summary range {offset}..{end} of {len(data)} bytes")
+    try:
+        count, offset = decode_varint(data, offset, end)
+        size = _BITS_SIZE_MIN
+        while size < min(count, _BITS_SIZE_MAX):
+            size *= 2
+        bits = bytearray(size)
+        for _ in range(count):
+            subject_size, offset = decode_varint(data, offset, end)
+            if not 0 < subject_size <= min(end - offset, SUBJECT_SIZE_MAX):
+                raise ValueError
+            number = hash64(data[offset : offset + subject_size], 0)
+            bits[number >> 3 & size - 1] |= 1 << (number & 7)
+            bits[number >> 35 & size - 1] |= 1 << (number >> 32 & 7)
+            offset += subject_size
+            for _ in range(3):
+                offset = decode_varint(data, offset, end)[1]
+    except ValueError:
+        raise ValueError("subject summary is damaged") from None
+    return bytes(bits)

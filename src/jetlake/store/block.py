@@ -148,7 +148,10 @@ class MsgBlock:
         self.index: BlockIndex | None = None
         self.chunks: list[Chunk] = []
         self.body_size = self.written_size = self.synced_size = 0
-        self.last_hash = 0  # of a sealed block
+        self.written_seq = self.last_seq  # the last one that was in use when the written bytes were handed to the disk
+        self.frame_ends: list[int] = []  # staged offsets at which a frame has to end
+        self._last_hash = 0  # where no chunk is in memory
+        self.subject_bits = b""  # of a sealed block: see `summary.py`; empty when it is not known
         self.sealed = False
         self.groups: list[RemovalGroup] = []  # tombstones in this block that speak of earlier blocks, or of none
         self.floor_seq = header.floor_seq
@@ -162,6 +165,18 @@ class MsgBlock:
     @property
     def seed(self) -> int:
         return self.header.hash_seed
+
+    @property
+    def last_hash(self) -> int:
+        """The hash of the last record; 0 when there is none."""
+        for chunk in reversed(self.chunks):
+            if chunk.used:
+                return int.from_bytes(chunk.data[chunk.used - 8 : chunk.used], "little")
+        return self._last_hash
+
+    @last_hash.setter
+    def last_hash(self, last_hash: int) -> None:
+        self._last_hash = last_hash
 
     @property
     def message_count(self) -> int:
@@ -214,10 +229,7 @@ class MsgBlock:
 
     def seal(self) -> None:
         """Nothing more will be staged."""
-        self.sealed = True
-        for chunk in self.chunks:
-            if chunk.used:
-                self.last_hash = int.from_bytes(chunk.data[chunk.used - 8 : chunk.used], "little")
+        self.sealed, self.last_hash = True, self.last_hash
 
     def pending(self) -> list[memoryview]:
         """The staged bytes that the disk has not been given, in order."""

@@ -6,6 +6,10 @@ A frame holds whole records, so that damage to one costs no record of another.
 
 from __future__ import annotations
 
+import errno
+import resource
+import threading
+import weakref
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -13,7 +17,7 @@ from typing import NamedTuple
 
 from jetlake.errors import CorruptBlock, WrongKey
 from jetlake.store.envelope import Cipher, Compression, Envelope, EnvelopeError, KeySource, block_key, key_check
-from jetlake.store.files import File, Files
+from jetlake.store.files import File, Files, is_no_space
 from jetlake.store.format import (
     BODY_SIZE_MAX,
     FRAME_HEAD,
@@ -29,6 +33,7 @@ from jetlake.store.format import (
 
 FRAME_SIZE_TARGET = 256 * 1024
 _DECODED_FRAMES_MAX = 4
+_OPEN_FILES_MAX = 4096
 _ZEROS = memoryview(bytes(64 * 1024))  # what is reserved at a time
 
 
@@ -54,6 +59,8 @@ class BlockFile:
         self.file_size = HEADER_SIZE  # where the next bytes go
         self._reserved_size = 0  # up to where there are zeros behind them
         self.is_pinned = False  # stays open: its name is about to lead to another file
+        self.is_dirty = False  # written to, and not synced: stays open too, so that a sync hears of every error
+        self.was_used = False  # since `OPEN_FILES` last looked for a file to close
         self.is_secret = False  # when it goes, its bytes must be overwritten
         self._file: File | None = None
         self._decoded: OrderedDict[int, bytes] = OrderedDict()
@@ -63,7 +70,8 @@ class BlockFile:
         """The open file; opened again after `release`."""
         file = self._file  # another thread may release it meanwhile
         if file is None:
-            file = self._file = self.files.open(self.path, write=True)
+            file = self._file = OPEN_FILES.open(self, write=True)
+        self.was_used = True
         return file
 
     @property
@@ -72,14 +80,27 @@ class BlockFile:
 
     def create(self) -> None:
         """Make the file, with its header. Its name is durable once the directory is synced."""
-        self._file = self.files.open(self.path, create=True)
-        self._file.pwrite(0, self.header.encode())
+        self.is_dirty = True
+        if self._file is None:  # else the disk was full when it was made
+            self._file = OPEN_FILES.open(self, create=True)
+        self.file.pwrite(0, self.header.encode())
+
+    def pin(self) -> None:
+        """Keep the file open, whatever its name leads to from now on."""
+        with OPEN_FILES.lock:
+            self.is_pinned = True
+        assert self.file
 
     def release(self) -> None:
         """Give the descriptor back; the next use opens the file again."""
         if not self.is_pinned:
             self._file = None  # closes when nobody reads from it any more
         self._decoded = OrderedDict()
+
+    def sync(self) -> None:
+        """Make what was written durable."""
+        self.file.sync()
+        self.is_dirty = False
 
     def append(
         self,
@@ -95,16 +116,45 @@ class BlockFile:
         `reserve` puts zeros behind them, when there are none yet. Syncing what is written over those is cheaper by a
         good part, because it does not change the size of the file.
         """
+        self.is_dirty = True
         if self.envelope.is_plain:
             offset = HEADER_SIZE + plain_offset
             self.file_size = offset + sum(map(len, parts))
             if reserve and self.file_size > self._reserved_size:
-                parts = [*parts, _ZEROS]
-                self._reserved_size = self.file_size + len(_ZEROS)
-            self.file.pwritev(offset, parts)
+                self._write_and_reserve(offset, parts)
+            else:
+                self.file.pwritev(offset, parts)
             return
-        file_offset = self.file_size
-        self.file.pwritev(file_offset, self.add_frames(memoryview(b"".join(parts)), plain_offset, cuts, last_seq))
+        file_offset, frame_count = self.file_size, len(self.frames)
+        frames = self.add_frames(memoryview(b"".join(parts)), plain_offset, cuts, last_seq)
+        try:
+            self.file.pwritev(file_offset, frames)
+        except OSError:
+            self.file_size = file_offset
+            del self.frames[frame_count:]
+            raise
+
+    def _write_and_reserve(self, offset: int, parts: Sequence[memoryview]) -> None:
+        try:
+            self.file.pwritev(offset, [*parts, _ZEROS])
+            self._reserved_size = self.file_size + len(_ZEROS)
+        except OSError as error:
+            if not is_no_space(error):
+                raise
+            self.file.pwritev(offset, parts)  # there may still be enough for what matters
+            self.file.truncate(self.file_size)  # and for others
+
+    def stamp_floor(self, floor_seq: int) -> None:
+        """Say in the header, durably, that every sequence below one is gone. It takes no room on the disk."""
+        header = self.header._replace(floor_seq=floor_seq)
+        self.file.pwrite(0, header.encode())
+        self.file.sync()
+        self.header = header
+
+    def drop_body(self) -> None:
+        """Give back the room of the records, none of which is needed any more."""
+        self.file.truncate(HEADER_SIZE)
+        self.file_size, self._reserved_size, self.frames = HEADER_SIZE, 0, []
 
     def trim(self) -> None:
         """Take back what was reserved: nothing more is written for now."""
@@ -168,16 +218,68 @@ class BlockFile:
         return self.frames[place].plain_offset if place < len(self.frames) else end
 
     def _plain(self, frame: Frame) -> bytes:
-        plain = self._decoded.get(frame.plain_offset)
+        decoded = self._decoded  # another thread may release the file meanwhile
+        plain = decoded.get(frame.plain_offset)
         if plain is None:
             data = self.file.pread(frame.file_offset, frame.file_end - frame.file_offset)
             found = open_frame(self.envelope, data, 0, self.header.hash_seed)
             if isinstance(found, str):
                 raise CorruptBlock(self.path, frame.file_offset, found)
-            plain = self._decoded[frame.plain_offset] = found[1]
-            if len(self._decoded) > _DECODED_FRAMES_MAX:
-                self._decoded.popitem(last=False)
+            plain = decoded[frame.plain_offset] = found[1]
+            if len(decoded) > _DECODED_FRAMES_MAX:
+                decoded.popitem(last=False)
         return plain
+
+
+class OpenFiles:
+    """The files of blocks that are open, of all stores of a process: no more than a part of what the system allows.
+
+    Files that were not used lately are closed first. What needs to stay open does: see `BlockFile`.
+    """
+
+    def __init__(self, count_max: int | None = None) -> None:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        self.count_max = min(max(limit // 4, 16), _OPEN_FILES_MAX) if count_max is None else count_max
+        self._files: dict[int, weakref.ref[BlockFile]] = {}  # in the order in which they were opened, or spared
+        self.lock = threading.Lock()
+
+    def open(self, file: BlockFile, *, write: bool = False, create: bool = False) -> File:
+        """Open a block's file, and close others that are too many."""
+        self._close(len(self._files) + 1 - self.count_max)
+        try:
+            opened = file.files.open(file.path, write=write, create=create)
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+            self._close(len(self._files), spare=False)
+            opened = file.files.open(file.path, write=write, create=create)
+        with self.lock:
+            self._files.pop(id(file), None)
+            self._files[id(file)] = weakref.ref(file)
+        return opened
+
+    def _close(self, count: int, *, spare: bool = True) -> None:
+        """Close so many files, if there are; `spare` those that were used lately or wait for a sync."""
+        with self.lock:
+            for key in 2 * list(self._files) if count > 0 else ():
+                file = self._files.pop(key, _nobody)()
+                is_spared = file is not None and spare and (file.was_used or file.is_dirty)
+                if file is not None and file.is_open and (file.is_pinned or is_spared):
+                    file.was_used = False
+                    self._files[key] = weakref.ref(file)
+                    continue
+                if file is not None:
+                    file.release()
+                    count -= 1
+                if not count:
+                    return
+
+
+def _nobody() -> None:
+    return None
+
+
+OPEN_FILES = OpenFiles()
 
 
 def frame_cuts(offsets: Sequence[int], count: int, start: int, end: int) -> list[int]:

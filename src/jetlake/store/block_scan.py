@@ -8,6 +8,7 @@ are *holes*: lost, unless something outside the block explains them.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from jetlake.store.block import BlockIndex, MsgBlock
@@ -26,7 +27,7 @@ from jetlake.store.format import (
     Buffer,
     hash64,
 )
-from jetlake.store.record import BadRecord, decode, measure
+from jetlake.store.record import BadRecord, Record, decode, measure
 from jetlake.store.removal import ERASE, LOST, RemovalGroup, decode_group
 from jetlake.store.scan import Scan, scan, uncount
 from jetlake.store.sequence_set import SequenceSet
@@ -150,7 +151,7 @@ def _index(found: Scan, table: SubjectTable) -> BlockIndex:
 
 def _read_others(block: MsgBlock, data: Buffer, offsets: list[int]) -> list[RemovalGroup]:
     """Take in the records that are not messages; the erasures among them."""
-    erases = []
+    erases, seen = [], set[bytes]()
     for offset in offsets:
         record, _ = decode(data, offset, len(data), block.seed)
         if record.flags & SKIP:
@@ -161,7 +162,8 @@ def _read_others(block: MsgBlock, data: Buffer, offsets: list[int]) -> list[Remo
                 block.note_time(record.time_ns)
         elif record.flags & FLOOR:
             block.floor_seq = max(block.floor_seq, record.seq)
-        elif record.flags & TOMBSTONE:
+        elif record.flags & TOMBSTONE and record.payload not in seen:
+            seen.add(record.payload)
             group = decode_group(record.payload)
             if group.kind == ERASE:
                 erases.append(group)
@@ -181,6 +183,17 @@ def _read_others(block: MsgBlock, data: Buffer, offsets: list[int]) -> list[Remo
     if below_floor >= block.first_seq:
         block.gone.add_range(block.first_seq, below_floor)
     return erases
+
+
+def read_tombstones(data: Buffer, offsets: list[int], seed: int) -> Iterator[tuple[int, Record]]:
+    """Offset and record of each tombstone; the first where it was written twice."""
+    seen = set[bytes]()
+    for offset in offsets:
+        if data[offset] & TOMBSTONE:
+            record, _ = decode(data, offset, len(data), seed)
+            if record.payload not in seen:
+                seen.add(record.payload)
+                yield offset, record
 
 
 def missing_seqs(found: Scan, gone: SequenceSet, first: int, last: int) -> SequenceSet:

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from jetlake.errors import CorruptBlock
 from jetlake.store.block import MsgBlock
 from jetlake.store.block_file import BlockFile
-from jetlake.store.block_scan import BlockScan, Body, read_body, scan_block
+from jetlake.store.block_scan import BlockScan, Body, read_body, read_tombstones, scan_block
 from jetlake.store.check_block import (
     SIZES,
     BlockRecords,
@@ -40,7 +40,6 @@ from jetlake.store.check_block import (
     decode_sidecar,
     file_offset,
     open_block,
-    record_at,
     sidecar_differences,
     unsound_bytes,
 )
@@ -52,7 +51,6 @@ from jetlake.store.format import (
     CHECKPOINT_NAME,
     MARKER_NAME,
     NO_STREAM,
-    TOMBSTONE,
     BlockHeader,
     is_own_name,
     parse_block_name,
@@ -142,7 +140,7 @@ class _Check:
         self.checkpoint: Checkpoint | None = None
         self.checkpoint_gone = SequenceSet()
         self.identity = Identity(NO_STREAM, None)
-        self.floor_seq = self.last_seq = 0
+        self.floor_seq = self.last_seq = self.last_block_id = 0
         self.last_path = ""
         self.ranges: list[tuple[int, int]] = []  # the blocks' sequences, newest first
         self.groups: dict[int, list[tuple[str, int, RemovalGroup]]] = {}  # by block; file and offset of each
@@ -280,7 +278,7 @@ class _Check:
         """Note where a block begins and ends, and the floor; a block ends before the next one begins."""
         self.floor_seq = max(self.floor_seq, block.floor_seq)
         if is_last:
-            self.last_seq, self.last_path = block.last_seq, block.path
+            self.last_seq, self.last_path, self.last_block_id = block.last_seq, block.path, block.id
         elif block.last_seq >= self.ranges[-1][0]:
             text = f"ends with sequence {block.last_seq}, the next block begins with {self.ranges[-1][0]}"
             self._problem(block.path, None, "order", text)
@@ -376,10 +374,11 @@ class _Check:
         checkpoint, path = self.checkpoint, f"{self.directory}/{CHECKPOINT_NAME}"
         if checkpoint is None:
             return
-        if checkpoint.last_seq > self.last_seq:
-            text = f"knows of sequences up to {checkpoint.last_seq}, the blocks up to {self.last_seq}"
+        end_seq = checkpoint.end_seq(self.last_block_id)
+        if end_seq > self.last_seq:
+            text = f"knows of sequences up to {end_seq}, the blocks up to {self.last_seq}"
             self._problem(path, None, "checkpoint", text)
-            self.report.lost.update(SequenceSet(self.checkpoint_gone.gaps(self.last_seq + 1, checkpoint.last_seq)))
+            self.report.lost.update(SequenceSet(self.checkpoint_gone.gaps(self.last_seq + 1, end_seq)))
         if self.revived:
             text = f"says that sequences {show_ranges(self.revived)} are gone, and no block does"
             self._problem(path, None, "checkpoint", text)
@@ -392,13 +391,11 @@ class _Check:
 
 def _tombstones(block: MsgBlock, body: Body, scanned: BlockScan) -> Iterator[tuple[int, RemovalGroup]]:
     """Offset and content of each tombstone; ValueError when it is not one."""
-    for offset in scanned.records.others:
-        record = record_at(block, body, offset)
-        if record is not None and record.flags & TOMBSTONE:
-            group = decode_group(record.payload)
-            if record.seq != group.seqs.first:
-                raise ValueError(f"the tombstone of sequence {record.seq} begins with {group.seqs.first}")
-            yield offset, group
+    for offset, record in read_tombstones(body.data, scanned.records.others, block.seed):
+        group = decode_group(record.payload)
+        if record.seq != group.seqs.first:
+            raise ValueError(f"the tombstone of sequence {record.seq} begins with {group.seqs.first}")
+        yield offset, group
 
 
 def _live_among(block: MsgBlock, seqs: SequenceSet) -> SequenceSet:

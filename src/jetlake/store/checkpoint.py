@@ -1,10 +1,13 @@
 """The checkpoint `stream.state`: a few facts about the whole stream that no single block can vouch for.
 
 Recovery does not need it: blocks and sidecars say everything. It is a second witness: the last sequence (a tail that
-vanished cannot be taken for one that was never written), what was deleted (a damaged tombstone does not bring messages
-back), a truncation that was under way, and which blocks are the stream's (`identity.py`). It is JSON and a line with
-its hash, so that a person can read it; in an encrypted store that is sealed (`sealed_file.py`). Written when the stream
-is made and when a block is sealed, and with `gone` on a clean stop.
+vanished cannot be taken for one that was never written), what was deleted, a truncation that was under way, and which
+blocks are the stream's (`identity.py`). It is JSON and a line with its hash, so that a person can read it; in an
+encrypted store that is sealed (`sealed_file.py`). Written when the stream is made and when a block is sealed, and with
+`gone` on a clean stop.
+
+The block that is being written to can vanish as a whole. `block_id` says that it was there, and `reserved_seq` how far
+its sequences may have gone: before a higher one is acknowledged, the checkpoint is written again with some to spare.
 """
 
 from __future__ import annotations
@@ -36,6 +39,8 @@ class Checkpoint(msgspec.Struct, forbid_unknown_fields=True):
     truncate_seq: int | None = None  # a truncation to this sequence was begun
     stream_id: str = ""  # in hex
     unmarked: list[tuple[int, int]] = []  # id and hash seed of the blocks that do not have it in their headers
+    block_id: int = 0  # the block that was being written to
+    reserved_seq: int = 0  # no sequence above it was acknowledged
     version: int = VERSION
 
     @property
@@ -45,6 +50,10 @@ class Checkpoint(msgspec.Struct, forbid_unknown_fields=True):
     @property
     def lost_seqs(self) -> SequenceSet:
         return SequenceSet(self.lost)
+
+    def end_seq(self, last_block_id: int) -> int:
+        """The last sequence that may have been in use, where `last_block_id` is the last block that is there."""
+        return max(self.last_seq, self.reserved_seq) if self.block_id > last_block_id else self.last_seq
 
 
 def write_checkpoint(

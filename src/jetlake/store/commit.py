@@ -10,6 +10,10 @@ the store goes on staging. The order inside `run` is what durability rests on:
     3. sidecars and the checkpoint: they can be made anew, but must not be ahead of the blocks
     4. blocks that are no longer needed go: what says so is durable by now
     5. a block is rewritten (`rewrite.py`): that its messages are gone, and what replaced them, is durable by now
+
+On a full disk even the few bytes that say that messages are gone may not fit, and then no block could go. Where the
+blocks to go are the oldest and no new message waits to be written, the floor is put into a header that is there
+already (`Floor`), and they go first.
 """
 
 from __future__ import annotations
@@ -19,11 +23,12 @@ from dataclasses import dataclass, field
 from jetlake.store.block import BlockIndex, MsgBlock
 from jetlake.store.block_file import BlockFile
 from jetlake.store.checkpoint import Checkpoint, write_checkpoint
-from jetlake.store.files import Files, atomic_write
+from jetlake.store.files import Files, atomic_write, is_no_space
 from jetlake.store.format import block_name, sidecar_name
 from jetlake.store.rewrite import Rewrite, shred_file
 from jetlake.store.sealed_file import Sealer
 from jetlake.store.sidecar import Seal, encode_sidecar
+from jetlake.store.summary import subject_bits
 
 SMALL_SIZE_MAX = 4096  # what is not worth a thread, nor an object that says what there is to do
 
@@ -45,6 +50,16 @@ class BlockWrite:
 
 
 @dataclass(slots=True)
+class Floor:
+    """How to let go of the oldest blocks without writing more than there is room for."""
+
+    seq: int
+    file: BlockFile  # of the block that was being written to
+    is_going: bool  # whether that block is to go, too
+    files: list[BlockFile]  # of blocks all of whose sequences lie below
+
+
+@dataclass(slots=True)
 class Commit:
     """Everything that one commit does to the disk."""
 
@@ -59,6 +74,7 @@ class Commit:
     checkpoint: Checkpoint | None = None
     dropped: list[BlockFile] = field(default_factory=list)
     rewrite: Rewrite | None = None
+    floor: Floor | None = None
 
     def run(self) -> None:
         """Do it. After an error nobody knows what the disk holds: the store must not write to it again."""
@@ -66,21 +82,52 @@ class Commit:
             written = {write.block.id for write in self.writes}
             for file in self.unsynced:
                 if file.header.block_id not in written:  # the others are synced when they are written to
-                    file.file.sync()
+                    file.sync()
+        try:
+            self._write_blocks()
+        except OSError as error:
+            if self.floor is None or not is_no_space(error):
+                raise
+            self._make_room(self.floor)
+            self._write_blocks()
+        try:
+            self._write_extras()
+        except OSError as error:
+            if not is_no_space(error):
+                raise
+            for write in self.writes:
+                write.file.trim()
+            self._drop()
+            self._write_extras()
+        self._drop()
+        if self.rewrite is not None:
+            self.rewrite.run()
+
+    def _write_blocks(self) -> None:
         for write in self.writes:
             self._write(write)
         if self.sync and self.has_new_names:
             self.files.sync_dir(self.directory)
+
+    def _write_extras(self) -> None:
         for write in self.writes:
             if write.sealed is not None:
+                write.block.subject_bits = subject_bits(write.sealed.subjects, 0, len(write.sealed.subjects))
                 data = encode_sidecar(write.sealed, write.index, write.file)
                 atomic_write(self.files, f"{self.directory}/{sidecar_name(write.block.id)}", [data], durable=self.sync)
         if self.checkpoint is not None:
             write_checkpoint(self.files, self.directory, self.checkpoint, self.sealer, durable=self.sync)
+
+    def _drop(self) -> None:
         for file in self.dropped:
             remove_block(self.files, self.directory, file)
-        if self.rewrite is not None:
-            self.rewrite.run()
+
+    def _make_room(self, floor: Floor) -> None:
+        floor.file.stamp_floor(floor.seq)
+        for file in floor.files:
+            remove_block(self.files, self.directory, file)
+        if floor.is_going:
+            floor.file.drop_body()
 
     def _write(self, write: BlockWrite) -> None:
         if write.is_new:
@@ -91,7 +138,7 @@ class Commit:
         if write.sealed is not None:
             write.file.trim()
         if self.sync:
-            write.file.file.sync()
+            write.file.sync()
 
 
 def remove_block(files: Files, directory: str, file: BlockFile) -> None:

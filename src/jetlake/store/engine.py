@@ -3,6 +3,8 @@
 Every call of the contract is here; how messages leave is in `retention.py` and `expiry.py`. What differs between memory
 and disk is a handful of hooks: what to remember of removed messages, and what to do with a block that is full, empty or
 new.
+
+Any number of threads may use a store: each call has it alone, also while it waits for the disk.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from jetlake.store.block import MsgBlock
 from jetlake.store.bulk_removal import remove_all
 from jetlake.store.encode import encode_batch
 from jetlake.store.format import BLOCK_SEQ_SPAN_MAX, EXPIRES, MSG_ID, NEVER_NS, SEQ_MAX, SKIP, Buffer
+from jetlake.store.locked import locked
 from jetlake.store.queries import Filter
 from jetlake.store.record import Record, check_sizes, encode
 from jetlake.store.retention import Retention
@@ -49,18 +52,22 @@ class BlockStore(Retention):
 
         A roll-up is about to replace the messages of its subject: discard_new_per_subject lets it pass.
         """
-        self._check_writable()
-        self._seqs_left()
-        time_ns = self._now()
-        subject_bytes = _subject_bytes(subject)
-        check_sizes(len(subject_bytes), len(headers), len(payload))
-        self._check_discard_new(subject_bytes, self._size(subject_bytes, headers, payload), is_rollup)
-        expires_ns = NEVER_NS if ttl_ns >= NEVER_NS - time_ns else time_ns + ttl_ns if ttl_ns else 0
-        seq = self.catalog.last_seq + 1
-        self._put(seq, time_ns, subject_bytes, headers, payload, expires_ns, MSG_ID if msg_id else 0)
-        self._done()
-        return seq
+        with self.lock:
+            self._check_writable()
+            self._seqs_left()
+            if ttl_ns < 0:
+                raise BadRequest(f"a time to live of {ttl_ns} ns")
+            time_ns = self._now()
+            subject_bytes = _subject_bytes(subject)
+            check_sizes(len(subject_bytes), len(headers), len(payload))
+            self._check_discard_new(subject_bytes, self._size(subject_bytes, headers, payload), is_rollup)
+            expires_ns = NEVER_NS if ttl_ns >= NEVER_NS - time_ns else time_ns + ttl_ns if ttl_ns else 0
+            seq = self.catalog.last_seq + 1
+            self._put(seq, time_ns, subject_bytes, headers, payload, expires_ns, MSG_ID if msg_id else 0)
+            self._done()
+            return seq
 
+    @locked
     def append_at(
         self, seq: int, time_ns: int, subject: str, payload: Buffer, headers: Buffer = b"", *, expires_ns: int = 0
     ) -> None:
@@ -70,6 +77,8 @@ class BlockStore(Retention):
             raise BadRequest(f"sequence {seq} does not follow {self.catalog.last_seq}")
         if not -(2**63) <= time_ns < 2**63:
             raise BadRequest(f"time {time_ns} is not a number of nanoseconds in 64 bits")
+        if not 0 <= expires_ns <= NEVER_NS:
+            raise BadRequest(f"expires at {expires_ns}, which is not between 0 and {NEVER_NS}")
         subject_bytes = _subject_bytes(subject)
         check_sizes(len(subject_bytes), len(headers), len(payload))
         if seq > self.catalog.last_seq + 1:
@@ -84,18 +93,20 @@ class BlockStore(Retention):
         Returns the sequence of the first one, and the operation at which it stopped. It also stops in front of one
         that discard=new refuses; if that is the first, it raises LimitExceeded.
         """
-        self._check_writable()
-        stop = len(ops) // OP_WORDS if stop is None else stop
-        stop = min(stop, first + self._seqs_left())
-        first_seq = self.catalog.last_seq + 1
-        if self.limits.is_bounded and self._must_store_singly(ops, first, stop):
-            done = self._append_singly(data, ops, first, stop)
-        else:
-            done = self._append_all(data, ops, first, stop)
-        if self.autocommit and done > first:
-            self.commit()
-        return first_seq, done
+        with self.lock:
+            self._check_writable()
+            stop = len(ops) // OP_WORDS if stop is None else stop
+            stop = min(stop, first + self._seqs_left())
+            first_seq = self.catalog.last_seq + 1
+            if self.limits.is_bounded and self._must_store_singly(ops, first, stop):
+                done = self._append_singly(data, ops, first, stop)
+            else:
+                done = self._append_all(data, ops, first, stop)
+            if self.autocommit and done > first:
+                self.commit()
+            return first_seq, done
 
+    @locked
     def skip(self, count: int = 1) -> int:
         """Use up sequences without a message; the last one used."""
         self._check_writable()
@@ -109,7 +120,8 @@ class BlockStore(Retention):
 
     def load(self, seq: int) -> StoredMsg:
         """The message at a sequence; MessageNotFound when there is none, or damage took it."""
-        record = self.catalog.find(seq)
+        with self.lock:
+            record = self.catalog.find(seq)
         if record is None:
             raise MessageNotFound(f"sequence {seq}")
         return _message(record)
@@ -140,13 +152,15 @@ class BlockStore(Retention):
     def load_next(self, start: int, filters: str | Sequence[str] = ">") -> StoredMsg | None:
         """The first matching message at or after a sequence."""
         filter = self.queries.filter(filters)
-        while (seq := self.queries.next_seq(filter, start)) is not None:
-            record = self.catalog.find(seq)
-            if record is not None:
-                return _message(record)
-            start = seq + 1
+        with self.lock:
+            while (seq := self.queries.next_seq(filter, start)) is not None:
+                record = self.catalog.find(seq)
+                if record is not None:
+                    return _message(record)
+                start = seq + 1
         return None
 
+    @locked
     def load_prev(self, start: int, filters: str | Sequence[str] = ">") -> StoredMsg | None:
         """The last matching message at or before a sequence."""
         filter = self.queries.filter(filters)
@@ -155,7 +169,8 @@ class BlockStore(Retention):
     def load_last(self, filters: str | Sequence[str] = ">") -> StoredMsg | None:
         """The last matching message."""
         filter = self.queries.filter(filters)
-        return self._load_back(filter, self.queries.last_seq(filter))
+        with self.lock:
+            return self._load_back(filter, self.queries.last_seq(filter))
 
     def messages(self, start: int = 1, filters: str | Sequence[str] = ">") -> Iterator[StoredMsg]:
         """Every matching message from a sequence on, in order, as long as it is there when its turn comes."""
@@ -163,6 +178,7 @@ class BlockStore(Retention):
             yield message
             start = message.seq + 1
 
+    @locked
     def subject_of(self, seq: int) -> str:
         """The subject of the message at a sequence, without reading the message."""
         block = self.catalog.block_of(seq)
@@ -174,10 +190,12 @@ class BlockStore(Retention):
             raise MessageNotFound(f"sequence {seq}")
         return decode_subject(index.table.subject(index.ids[position]))
 
+    @locked
     def seq_from_time(self, time_ns: int) -> int:
         """The first sequence stored at or after a time; the next one to be used when there is none."""
         return self.queries.seq_from_time(time_ns)
 
+    @locked
     def fast_state(self) -> StreamState:
         """The stream in numbers, without its deleted sequences."""
         catalog, first_time_ns = self.catalog, self._first_time_ns()
@@ -194,36 +212,43 @@ class BlockStore(Retention):
             lost=catalog.lost.copy(),
         )
 
+    @locked
     def state(self) -> StreamState:
         """The stream in numbers, with its deleted sequences."""
         state = self.fast_state()
         state.deleted = self.catalog.gone()
         return state
 
+    @locked
     def filtered_state(self, start: int, filters: str | Sequence[str] = ">") -> SimpleState:
         """The matching messages at or after a sequence in numbers."""
         return self.queries.filtered_state(start, self.queries.filter(filters))
 
+    @locked
     def subjects_state(self, filters: str | Sequence[str] = ">") -> dict[str, SimpleState]:
         """Messages, first and last sequence of each matching subject."""
         found = self.queries.subjects_state(self.queries.filter(filters))
         return {decode_subject(subject): state for subject, state in found.items()}
 
+    @locked
     def subjects_totals(self, filters: str | Sequence[str] = ">") -> dict[str, int]:
         """How many messages each matching subject has."""
         found = self.queries.subjects_totals(self.queries.filter(filters))
         return {decode_subject(subject): count for subject, count in found.items()}
 
+    @locked
     def all_last_seqs(self) -> list[int]:
         """The last sequence of every subject, ascending."""
         return self.queries.last_seqs(self.queries.filter(">"), None, None)
 
+    @locked
     def multi_last_seqs(
         self, filters: Sequence[str], max_seq: int | None = None, count_max: int | None = None
     ) -> list[int]:
         """The last sequence, at or before max_seq, of every subject that one of the filters matches, ascending."""
         return self.queries.last_seqs(self.queries.filter(filters), max_seq, count_max)
 
+    @locked
     def num_pending(self, start: int, filters: str | Sequence[str] = ">", *, last_per_subject: bool = False) -> Pending:
         """How many matching messages lie at or after a sequence; or only those that are the last of their subject."""
         return self.queries.num_pending(start, self.queries.filter(filters), last_per_subject)
@@ -232,26 +257,29 @@ class BlockStore(Retention):
 
     def remove(self, seq: int) -> bool:
         """Delete a message; False when there is none."""
-        self._check_writable()
-        if not self.catalog.is_live(seq):
-            return False
-        self._remove(seq)
-        self._done()
-        return True
+        with self.lock:
+            self._check_writable()
+            if not self.catalog.is_live(seq):
+                return False
+            self._remove(seq)
+            self._done()
+            return True
 
     def remove_many(self, seqs: Iterable[int]) -> int:
         """Delete messages; how many of them there were."""
-        self._check_writable()
-        is_live = self.catalog.is_live
-        live = array("Q", sorted({seq for seq in seqs if is_live(seq)}))
-        if len(live) == 1:
-            self._remove(live[0])
-        elif live:
-            remove_all(self, live, are_oldest=False)
-        if live:
-            self._done()
-        return len(live)
+        with self.lock:
+            self._check_writable()
+            is_live = self.catalog.is_live
+            live = array("Q", sorted({seq for seq in seqs if is_live(seq)}))
+            if len(live) == 1:
+                self._remove(live[0])
+            elif live:
+                remove_all(self, live, are_oldest=False)
+            if live:
+                self._done()
+            return len(live)
 
+    @locked
     def erase(self, seq: int) -> bool:
         """Delete a message so that its bytes cannot be had again; False when there is none."""
         self._check_writable()
@@ -270,23 +298,26 @@ class BlockStore(Retention):
         """Whether an erasure is not over."""
         return False
 
+    @locked
     def purge(self, filters: str = ">", *, seq: int = 0, keep: int = 0) -> int:
         """Delete matching messages: all, or those below `seq`, or all but the newest `keep`. How many."""
         self._check_writable()
         if seq < 0 or keep < 0 or (seq and keep):
             raise BadRequest("purge takes a sequence or a number to keep")
         filter = self.queries.filter(filters)
-        if not filter.subjects.is_all:
+        table = self.catalog.table
+        if not filter.subjects.is_all and table.match_total(filter.subjects) < table.total:
             purged = self._purge_matching(filters, seq, keep)
         elif keep:
-            purged = self._evict(count=max(self.catalog.table.total - keep, 0))
+            purged = self._evict(count=max(table.total - keep, 0))
         elif seq:
-            purged = self._compact(seq)
+            purged = self._compact(seq if filter.subjects.is_all else min(seq, self.catalog.last_seq + 1))
         else:
             purged = self._purge_all(self.catalog.last_seq + 1)
         self._done()
         return purged
 
+    @locked
     def compact(self, seq: int) -> int:
         """Delete everything below a sequence; how many. Beyond the end, the next message gets that sequence."""
         self._check_writable()
@@ -296,6 +327,7 @@ class BlockStore(Retention):
         self._done()
         return purged
 
+    @locked
     def truncate(self, seq: int) -> None:
         """Undo everything after a sequence: the next message gets the one after it."""
         self._check_writable()
@@ -305,6 +337,7 @@ class BlockStore(Retention):
             self._truncate(seq)
         self._done()
 
+    @locked
     def update(self, limits: StreamLimits) -> None:
         """Take other limits, and enforce them at once."""
         self._check_writable()
@@ -313,6 +346,7 @@ class BlockStore(Retention):
         self._apply_limits()
         self._done()
 
+    @locked
     def expire(self, now_ns: int | None = None, *, count_max: int | None = None) -> int:
         """Delete what is too old; how many. Delete markers are stored where they are configured.
 
@@ -329,6 +363,7 @@ class BlockStore(Retention):
         """Whether there is anything that leaves by itself."""
         return self.limits.max_age_ns > 0 or len(self.expiry.wheel) > 0
 
+    @locked
     def next_expiry_ns(self) -> int | None:
         """When the next message expires."""
         return self.expiry.next_ns()
@@ -505,6 +540,10 @@ class BlockStore(Retention):
                 return _message(record)
             seq = self.queries.prev_seq(filter, seq - 1)
         return None
+
+    def check_writable(self) -> None:
+        """StoreClosed or StoreFrozen when nothing can be stored."""
+        self._check_writable()
 
     def _check_writable(self) -> None:
         if self.closed:

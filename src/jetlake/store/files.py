@@ -138,8 +138,11 @@ class Files(ABC):
         """Make the names in a directory durable."""
 
     @abstractmethod
-    def lock(self, path: str) -> Lock:
-        """Lock a file, made if need be; StoreLocked when anyone holds it, this process included."""
+    def lock(self, path: str, *, shared: bool = False) -> Lock:
+        """Lock a file, made if need be; StoreLocked when anyone holds it, this process included.
+
+        Any number may have it `shared`, while nobody has it alone.
+        """
 
     def read(self, path: str) -> bytes:
         """All the bytes of a file."""
@@ -163,6 +166,11 @@ def atomic_write(files: Files, path: str, parts: Sequence[Buffer], *, durable: b
         raise
     if durable:
         files.sync_dir(os.path.dirname(path) or ".")
+
+
+def is_no_space(error: BaseException | None) -> bool:
+    """Whether the disk is full, or the user's share of it."""
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def is_temp(name: str) -> bool:
@@ -316,10 +324,10 @@ class OsFiles(Files):
         finally:
             os.close(fd)
 
-    def lock(self, path: str) -> OsLock:
+    def lock(self, path: str, *, shared: bool = False) -> OsLock:
         fd = os.open(path, os.O_RDWR | os.O_CREAT, _FILE_MODE)
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(fd)
             raise StoreLocked(path) from None

@@ -15,9 +15,8 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-import threading
 from bisect import bisect_left
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
@@ -30,13 +29,13 @@ from jetlake.store.block import CACHED_CHUNKS_MAX, BlockIndex, MsgBlock
 from jetlake.store.block_file import BlockFile, envelope_of, frame_cuts, is_under, key_of
 from jetlake.store.catalog import Catalog
 from jetlake.store.checkpoint import Checkpoint, write_checkpoint
-from jetlake.store.commit import SMALL_SIZE_MAX, BlockWrite, Commit, remove_block
+from jetlake.store.commit import SMALL_SIZE_MAX, BlockWrite, Commit, Floor, remove_block
 from jetlake.store.compaction import dead_part
 from jetlake.store.engine import BlockStore
 from jetlake.store.envelope import Cipher, key_check
 from jetlake.store.expiry import Expiry
 from jetlake.store.file_options import FileOptions
-from jetlake.store.files import OS_FILES, Files
+from jetlake.store.files import OS_FILES, Files, is_no_space
 from jetlake.store.format import (
     CHECKPOINT_NAME,
     FLOOR,
@@ -44,10 +43,12 @@ from jetlake.store.format import (
     NO_STREAM,
     SALT_SIZE,
     TOMBSTONE,
+    TREE_LOCK_NAME,
     BlockHeader,
     block_name,
 )
 from jetlake.store.legacy import migrate
+from jetlake.store.locked import locked
 from jetlake.store.queries import ALL, Queries
 from jetlake.store.record import Record, encode
 from jetlake.store.recover import load_index, outward_groups, rebuild_sidecar, recover
@@ -57,11 +58,14 @@ from jetlake.store.sealed_file import Sealer
 from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.sidecar import Seal, seal
 
-_OPEN_FILES_MAX = 64
+_TREE_DEPTH_MAX = 4  # how far above a stream's directory the lock of a server may lie
 # A sealed block is rewritten without its dead messages when more than this part of it is dead.
 _DEAD_PART_MAX = 0.5
 # A sealed block whose frames are smaller than this on average is rewritten in larger ones.
 _FRAME_SIZE_MIN = 16 * 1024
+# How many sequences the checkpoint allows for beyond the last one. In a busy stream it is written about so often.
+_RESERVE_COUNT_MIN, _RESERVE_COUNT_MAX = 256, 1 << 22
+_RESERVE_PERIOD_NS = 10 * SECOND_NS
 
 
 class FileStore(BlockStore):
@@ -80,7 +84,9 @@ class FileStore(BlockStore):
         files: Files = OS_FILES,
         clock: Clock = system_clock,
         autocommit: bool = True,
+        tree_locked: bool = False,
     ) -> None:
+        """`tree_locked`: the caller has the lock of a directory above, so that this one needs none for itself."""
         self.directory = os.fspath(directory)
         super().__init__(
             self.directory, limits, block_size_max=options.block_size_max, clock=clock, autocommit=autocommit
@@ -94,18 +100,21 @@ class FileStore(BlockStore):
         self.is_new_identity = False  # whether the checkpoint has yet to be told
         self._committing = False
         self._synced_at_ns = clock()
-        self._open_files_lock = threading.Lock()
         if files.exists(self.directory):
             files.sync_dir(os.path.dirname(self.directory) or ".")  # it may be there since a crash, and not durable
         else:
             files.make_dirs(self.directory)
         self._lock = files.lock(f"{self.directory}/{LOCK_NAME}")
         try:
+            if tree_locked:
+                self._lock.release()  # nobody else had it, and the caller's keeps out who comes from now on
+            else:
+                _check_tree(files, self.directory)
             self.reload(first_seq)
             migrate(self)
             self._apply_limits()
-            self.commit()
-            if options.convert:
+            self._commit_opened()
+            if options.convert and self.frozen is None:
                 maintenance.convert(self)
         except BaseException:
             self.release()
@@ -127,17 +136,39 @@ class FileStore(BlockStore):
         self.torn_size = 0  # bytes of unfinished writes that recovery cut off
         self.damage: list[str] = []  # what was found unreadable, in words; not what `on_lost` was told
         self.durable_seq = self.logged_floor_seq = 0
-        self._open_files: OrderedDict[int, BlockFile] = OrderedDict()
         self._new: set[int] = set()  # blocks whose file is not made yet
         self._sealed: dict[int, Seal] = {}  # blocks whose sidecar is not written yet
         self._unsynced: dict[int, BlockFile] = {}
         self._has_new_names = False
-        self._gone_files: list[BlockFile] = []
+        self._gone: list[tuple[MsgBlock, BlockFile]] = []  # blocks whose file is to go
+        self._repeats: list[bytes] = []  # staged records of what is gone, which are to be staged once more
+        self.reserved_seq = 0  # up to which the checkpoint allows for: see `_reserve`
+        self._reserved_from_seq = self._reserved_at_ns = 0
         self._sparse: set[int] = set()  # sealed blocks to write anew
         self._erasing: set[int] = set()  # of those, the ones whose old file is to be shredded
         self._rewriting: Rewrite | None = None  # one of them, by the commit that is running
         self.scratch: bytearray | None = bytearray()  # for recovery, which lets go of it when blocks are open
         recover(self, first_seq)
+        self.durable_seq = self.catalog.last_seq
+
+    def _commit_opened(self) -> None:
+        """Commit what opening changed. On a full disk it can be read all the same; as ever, it is frozen then."""
+        try:
+            self.commit()
+        except StoreFrozen:
+            if not is_no_space(self.frozen):
+                raise
+            if not (self.catalog.table.total or self.catalog.lost) and self.catalog.active.id not in self._new:
+                self._empty_last()
+
+    def _empty_last(self) -> None:
+        """No message is left, and no room to say so: give back what the last block takes."""
+        file, first_seq = self.block_files[self.catalog.active.id], self.catalog.first_seq
+        file.stamp_floor(first_seq)
+        file.drop_body()
+        self.frozen = None
+        self.reload(first_seq)
+        self.commit()
 
     def __enter__(self) -> Self:
         return self
@@ -151,119 +182,127 @@ class FileStore(BlockStore):
 
     def commit(self, *, sync: bool | None = None) -> int:
         """Write what is staged, and sync it when that is due (or as told); the last durable sequence."""
-        self._check_writable()
-        try:
-            if sync is None and self.commit_small():
-                return self.durable_seq
-            commit = self.prepare_commit(sync=sync)
+        with self.lock:
+            self._check_writable()
+            try:
+                if sync is None and self.commit_small():
+                    return self.durable_seq
+                commit = self.prepare_commit(sync=sync)
+                if commit is not None:
+                    commit.run()
+            except Exception as error:
+                self.fail_commit(error)
+                raise StoreFrozen(self.name, error) from error
             if commit is not None:
-                commit.run()
-        except Exception as error:
-            self.fail_commit(error)
-            raise StoreFrozen(self.name, error) from error
-        if commit is not None:
-            self.complete_commit(commit)
-        return self.durable_seq
+                self.complete_commit(commit)
+            return self.durable_seq
 
     def commit_small(self) -> bool:
         """Commit here and now, when that is nothing but a few bytes for the active block; False when it is more.
 
         The short way of one message that somebody waits for. An error means what it means in `Commit.run`.
         """
-        self._check_writable()
-        catalog = self.catalog
-        block = catalog.blocks[-1]
-        start, end = block.written_size, block.body_size
-        if (
-            not 0 < end - start <= SMALL_SIZE_MAX
-            or self.removals
-            or self.losses
-            or catalog.floor_seq > self.logged_floor_seq
-        ):
-            return False
-        if self._new or self._sealed or self._gone_files or self._sparse:
-            return False
-        sync = self._is_sync_due()
-        if sync and (self._unsynced or self._has_new_names):
-            return False
-        assert not self._committing, "one commit at a time"
-        file = self.block_files[block.header.block_id]
-        file.append(block.pending(), start, self._frame_cuts(block, file), block.last_seq, reserve=sync)
-        block.written_size = end
-        if sync:
-            file.file.sync()
-            block.synced_size = end
-            self._synced_at_ns = self.clock()
-        else:
-            self._unsynced[block.header.block_id] = file
-        if len(block.chunks) > CACHED_CHUNKS_MAX:
-            block.trim_chunks()
-        self.durable_seq = catalog.last_seq
-        return True
+        with self.lock:
+            self._check_writable()
+            catalog = self.catalog
+            block = catalog.blocks[-1]
+            start, end = block.written_size, block.body_size
+            if not 0 < end - start <= SMALL_SIZE_MAX or self.removals or self.losses:
+                return False
+            if catalog.floor_seq > self.logged_floor_seq:
+                return False
+            if self._new or self._sealed or self._gone or self._sparse or self._repeats:
+                return False
+            if catalog.last_seq > self.reserved_seq:
+                return False
+            sync = self._is_sync_due()
+            if sync and (self._unsynced or self._has_new_names):
+                return False
+            assert not self._committing, "one commit at a time"
+            file = self.block_files[block.header.block_id]
+            file.append(block.pending(), start, self._frame_cuts(block, file), block.last_seq, reserve=sync)
+            block.written_size, block.written_seq = end, block.last_seq
+            if sync:
+                file.sync()
+                block.synced_size = end
+                self._synced_at_ns = self.clock()
+            else:
+                self._unsynced[block.header.block_id] = file
+            if len(block.chunks) > CACHED_CHUNKS_MAX:
+                block.trim_chunks()
+            self.durable_seq = catalog.last_seq
+            return True
 
     def prepare_commit(self, *, sync: bool | None = None) -> Commit | None:
         """Everything that is staged and not yet on its way to the disk; None when there is nothing to do."""
-        self._check_writable()
-        assert not self._committing, "one commit at a time"
-        if self.losses:
-            self._let_go_of_lost()
-        self._stage_removals()
-        sync, rewrite = self._is_sync_due() if sync is None else sync, self._begin_rewrite()
-        if (self._gone_files or rewrite is not None) and self.options.sync != "never":
-            sync = True  # what says that messages are gone must be durable before they go
-        catalog = self.catalog
-        commit = Commit(self.files, self.directory, self.sealer, sync, catalog.last_seq)
-        for block in reversed(catalog.blocks):
-            if not (block.pending_size or block.id in self._new or block.id in self._sealed):
-                break  # the ones before it have nothing to write either
-            commit.writes.insert(0, self._block_write(block))
-        commit.has_new_names = bool(self._new) or self._has_new_names
-        if sync:
-            commit.unsynced = list(self._unsynced.values())
-        if self._sealed or self.is_new_identity:
-            commit.checkpoint = self._checkpoint()
-        commit.dropped, self._gone_files = self._gone_files, []
-        commit.rewrite = rewrite
-        if not (commit.writes or commit.unsynced or commit.dropped or commit.checkpoint or rewrite):
-            self.durable_seq = catalog.last_seq
-            return None
-        self._committing = True
-        return commit
+        with self.lock:
+            self._check_writable()
+            assert not self._committing, "one commit at a time"
+            if self.losses:
+                self._let_go_of_lost()
+            self._stage_removals()
+            sync, rewrite = self._is_sync_due() if sync is None else sync, self._begin_rewrite()
+            if (self._gone or rewrite is not None) and self.options.sync != "never":
+                sync = True  # what says that messages are gone must be durable before they go
+            catalog = self.catalog
+            commit = Commit(self.files, self.directory, self.sealer, sync, catalog.last_seq)
+            for block in reversed(catalog.blocks):
+                if not (block.pending_size or block.id in self._new or block.id in self._sealed):
+                    break  # the ones before it have nothing to write either
+                commit.writes.insert(0, self._block_write(block))
+            commit.floor = self._floor()
+            self._add_gap_writes(commit.writes)
+            commit.has_new_names = bool(self._new) or self._has_new_names
+            if sync:
+                commit.unsynced = list(self._unsynced.values())
+            if self._sealed or self.is_new_identity or catalog.last_seq > self.reserved_seq:
+                commit.checkpoint = self._reserve()
+            commit.dropped, self._gone = [file for _, file in self._gone], []
+            commit.rewrite = rewrite
+            if not (commit.writes or commit.unsynced or commit.dropped or commit.checkpoint or rewrite):
+                self.durable_seq = catalog.last_seq
+                return None
+            self._committing = True
+            return commit
 
     def complete_commit(self, commit: Commit) -> int:
         """Take note that a commit was carried out; the last durable sequence."""
-        self._committing = False
-        for write in commit.writes:
-            block = write.block
-            block.written_size = write.end
+        with self.lock:
+            self._committing = False
+            for write in commit.writes:
+                block = write.block
+                block.written_size, block.written_seq = write.end, write.last_seq
+                self._new.discard(block.id)
+                if self.block_files.get(block.id) is not write.file:
+                    continue  # it was dropped, before or meanwhile
+                if commit.sync:
+                    block.synced_size = write.end
+                elif write.parts or write.is_new:
+                    self._unsynced[block.id] = write.file
+                assert block.synced_size <= block.written_size <= block.body_size
+                if write.sealed is not None:
+                    self._sealed.pop(block.id, None)
+                    write.file.release()
+                    self.catalog.let_go(block)
+                    if self._is_choppy(block, write.file):
+                        self._sparse.add(block.id)
+                block.trim_chunks(0 if block.sealed else CACHED_CHUNKS_MAX)
+            self._has_new_names = commit.has_new_names and not commit.sync
+            if commit.checkpoint is not None:
+                self.is_new_identity = False
             if commit.sync:
-                block.synced_size = write.end
-            elif write.parts or write.is_new:
-                self._unsynced[block.id] = write.file
-            assert block.synced_size <= block.written_size <= block.body_size
-            self._new.discard(block.id)
-            if write.sealed is not None:
-                self._sealed.pop(block.id, None)
-                write.file.release()
-                self.catalog.let_go(block)
-                if self._is_choppy(block, write.file):
-                    self._sparse.add(block.id)
-            block.trim_chunks(0 if block.sealed else CACHED_CHUNKS_MAX)
-        self._has_new_names = commit.has_new_names and not commit.sync
-        if commit.checkpoint is not None:
-            self.is_new_identity = False
-        if commit.sync:
-            for file in commit.unsynced:
-                self._unsynced.pop(file.header.block_id, None)
-            self._synced_at_ns = self.clock()
-        if commit.sync or self.options.sync != "always":
-            self.durable_seq = commit.last_seq
-        if commit.rewrite is not None:
-            self.adopt(commit.rewrite)
-            if commit.rewrite.block.id in self.block_files:
-                self._after_removal(commit.rewrite.block)  # of what left meanwhile
-        return self.durable_seq
+                for file in commit.unsynced:
+                    self._unsynced.pop(file.header.block_id, None)
+                self._synced_at_ns = self.clock()
+            if commit.sync or self.options.sync != "always":
+                self.durable_seq = commit.last_seq
+            if commit.rewrite is not None:
+                self.adopt(commit.rewrite)
+                if commit.rewrite.block.id in self.block_files:
+                    self._after_removal(commit.rewrite.block)  # of what left meanwhile
+            return self.durable_seq
 
+    @locked
     def fail_commit(self, error: BaseException) -> None:
         """A commit failed: refuse further writes, for what the disk holds is unknown."""
         self._committing = False
@@ -305,11 +344,20 @@ class FileStore(BlockStore):
         """Where frames of what is staged have to end."""
         if file.envelope.is_plain:
             return []
-        index = self.catalog.index(block)
-        return frame_cuts(index.offsets, index.count, block.written_size, block.body_size)
+        index, start, cuts = self.catalog.index(block), block.written_size, list[int]()
+        for end in (*block.frame_ends, block.body_size):
+            if end > start:
+                cuts += frame_cuts(index.offsets, index.count, start, end)
+                start = end
+        block.frame_ends.clear()
+        return cuts
 
     def _stage_removals(self) -> None:
-        """Log what was removed since the last commit: tombstones, and the floor when it moved."""
+        """Log what was removed since the last commit: tombstones, and the floor when it moved.
+
+        All of it is staged twice, the second time in a frame of its own where there are frames: one damaged byte must
+        not bring back what was deleted. Once a block is sealed, its sidecar is the second copy.
+        """
         for group in (*self.removals.values(), *self.losses.values()):
             self._stage_group(group)
         self.removals.clear()
@@ -317,13 +365,25 @@ class FileStore(BlockStore):
         floor_seq, block = self.catalog.floor_seq, self.catalog.active
         if floor_seq > self.logged_floor_seq:
             if floor_seq > block.floor_seq:
-                block.stage(encode(Record(FLOOR, b"", b"", b"", floor_seq, self._now()), block.seed))
+                self._stage_log(Record(FLOOR, b"", b"", b"", floor_seq, self._now()))
                 block.floor_seq = floor_seq
             self.logged_floor_seq = floor_seq
+        if self._repeats:
+            block.frame_ends.append(block.body_size)
+            for record in self._repeats:
+                block.stage(record)
+            self._repeats.clear()
+
+    def _stage_log(self, record: Record) -> None:
+        """Stage a record that says what is gone; `_stage_removals` stages it once more."""
+        block = self.catalog.active
+        data = encode(record, block.seed)
+        block.stage(data)
+        self._repeats.append(data)
 
     def _stage_group(self, group: RemovalGroup) -> None:
         block, payload = self.catalog.active, group.encode()
-        block.stage(encode(Record(TOMBSTONE, b"", b"", payload, group.seqs.first, self._now()), block.seed))
+        self._stage_log(Record(TOMBSTONE, b"", b"", payload, group.seqs.first, self._now()))
         if group.block_id != block.id and group.kind != ERASE:
             block.groups.append(decode_group(payload))  # without its subjects as objects
 
@@ -338,7 +398,60 @@ class FileStore(BlockStore):
             lost=list(catalog.lost.ranges()),
             stream_id=self.stream_id.hex(),
             unmarked=list(self.unmarked.items()),
+            block_id=catalog.active.id,
+            reserved_seq=catalog.last_seq,
         )
+
+    def _reserve(self) -> Checkpoint:
+        """A checkpoint that allows for more sequences: few in a quiet stream, enough for seconds in a busy one."""
+        last_seq, now_ns, checkpoint = self.catalog.last_seq, self.clock(), self._checkpoint()
+        count = 0
+        if not self._reserved_at_ns:  # the first one: keep what the checkpoint that it replaces knew
+            checkpoint.gone = list(self.catalog.gone().ranges())
+        elif now_ns - self._reserved_at_ns < _RESERVE_PERIOD_NS:
+            count = 2 * (last_seq - self._reserved_from_seq)
+        self._reserved_from_seq, self._reserved_at_ns = last_seq, now_ns
+        self.reserved_seq = last_seq + min(max(count, _RESERVE_COUNT_MIN), _RESERVE_COUNT_MAX)
+        checkpoint.reserved_seq = self.reserved_seq
+        return checkpoint
+
+    def _floor(self) -> Floor | None:
+        """How to make room if the disk is full; None when the oldest blocks go because of messages that are new."""
+        catalog = self.catalog
+        if not self._gone or catalog.last_seq > self.durable_seq:
+            return None
+        block, file = catalog.active, self.block_files[catalog.active.id]
+        is_going = block.id in self._new
+        if is_going:
+            block, file = max(self._gone, key=lambda gone: gone[0].id)
+        if block.sealed or block.id in self._new or file.is_secret:
+            return None
+        files = [other for gone, other in self._gone if gone is not block and gone.last_seq < catalog.floor_seq]
+        return Floor(catalog.floor_seq, file, is_going, files)
+
+    def _add_gap_writes(self, writes: list[BlockWrite]) -> None:
+        """Blocks that are gone before all of their sequences reached the disk: let them say that those are gone.
+
+        What says so otherwise is written after the blocks between, and until then it would look as if a block had been
+        lost. Sequences that were acknowledged are not named: the reason why they are gone may not be durable yet.
+        """
+        for block, file in sorted(self._gone, key=lambda gone: gone[0].id, reverse=True):
+            place = bisect_left(writes, block.id, key=lambda write: write.block.id)
+            is_new = block.id in self._new
+            self._new.discard(block.id)
+            # Nobody misses it where no block follows, or where the floor of the next one explains it.
+            explained_seq = writes[place].block.header.floor_seq - 1 if place < len(writes) else block.last_seq
+            if (is_new or block.pending_size) and max(block.written_seq, explained_seq) < block.last_seq:
+                writes.insert(place, self._gap_write(block, file, is_new))
+
+    def _gap_write(self, block: MsgBlock, file: BlockFile, is_new: bool) -> BlockWrite:
+        seqs = SequenceSet([(block.written_seq + 1, block.last_seq)])
+        rest = MsgBlock(block.header, block.path)
+        rest.body_size = rest.written_size = rest.synced_size = start = block.written_size
+        payload = RemovalGroup(0, 0, seqs).encode()
+        rest.stage(encode(Record(TOMBSTONE, b"", b"", payload, seqs.first, self._now()), block.seed))
+        end, index = rest.body_size, BlockIndex(self.catalog.table)
+        return BlockWrite(rest, file, rest.pending(), start, end, [end], block.last_seq, is_new, None, index)
 
     # Blocks
 
@@ -352,6 +465,7 @@ class FileStore(BlockStore):
         block.index = BlockIndex(catalog.table)
         self.attach(block)
         self._new.add(block_id)
+        self._repeats.clear()  # none is left, unless the new block's floor says more
         self.logged_floor_seq = max(self.logged_floor_seq, catalog.floor_seq)
         catalog.blocks.append(block)
 
@@ -386,7 +500,6 @@ class FileStore(BlockStore):
         self.block_files[block.id] = file
 
         def read_body(start: int, end: int) -> bytes:
-            self._use(file)
             try:
                 return file.read(start, end)
             except CorruptBlock:
@@ -401,7 +514,6 @@ class FileStore(BlockStore):
     def reattach(self, block: MsgBlock) -> None:
         """A block's file was changed under it: read it again, and write its sidecar anew."""
         index = self.catalog.index(block)
-        self._open_files.pop(block.id, None)
         self.block_files[block.id].release()
         file = self.attach(block)
         self.catalog.forget(block)
@@ -435,15 +547,6 @@ class FileStore(BlockStore):
                 position = index.position(seq)
                 assert position >= 0, f"sequence {seq} is live but not in the index of block {block.id}"
                 self._lose(block, index, range(position, position + 1), on_record=True)
-
-    def _use(self, file: BlockFile) -> None:
-        """Keep the number of open files within bounds."""
-        block_id = file.header.block_id
-        with self._open_files_lock:
-            self._open_files[block_id] = file
-            self._open_files.move_to_end(block_id)
-            while len(self._open_files) > _OPEN_FILES_MAX:
-                self._open_files.popitem(last=False)[1].release()
 
     def _load_index(self, block: MsgBlock) -> BlockIndex:
         if self._rewriting is not None and self._rewriting.block is block:
@@ -500,16 +603,28 @@ class FileStore(BlockStore):
         self._dropped(block)
         self.add_block(block.id + 1)
 
+    def _advance_first(self, seq: int) -> None:
+        """As in `Retention`; where no message is left, the block that is being written to gives its room back, too."""
+        super()._advance_first(seq)
+        catalog = self.catalog
+        is_empty = not (catalog.table.total or catalog.lost)
+        if is_empty and catalog.active.body_size >= self.rewrite_size_min:
+            dropped, catalog.blocks = catalog.blocks, []
+            self.add_block(dropped[-1].id + 1)
+            for block in dropped:
+                catalog.forget(block)
+                self.removals.pop(block.id, None)
+                self._dropped(block)
+
     def _dropped(self, block: MsgBlock) -> None:
         file = self.block_files.pop(block.id)
-        self._open_files.pop(block.id, None)
         self._unsynced.pop(block.id, None)
         self._sealed.pop(block.id, None)
         self._sparse.discard(block.id)
-        self._new.discard(block.id)
         file.is_secret = block.id in self._erasing
         self._erasing.discard(block.id)
-        self._gone_files.append(file)  # also a new one: a commit may be about to make it
+        block.chunks = []
+        self._gone.append((block, file))  # also a new one: a commit may be about to make it
 
     def _note_dropped_middle(self, block: MsgBlock) -> None:
         """Put on record that a block's sequences are gone, and what its tombstones said of blocks that remain."""
@@ -573,7 +688,6 @@ class FileStore(BlockStore):
         rewrite.old.release()
         if self.block_files.get(block.id) is not rewrite.old:
             return  # it was dropped meanwhile
-        self._open_files.pop(block.id, None)
         self._unsynced.pop(block.id, None)
         self._connect(block, rewrite.file)
         self.catalog.forget(block)
@@ -588,6 +702,7 @@ class FileStore(BlockStore):
 
     # Maintenance
 
+    @locked
     def compact_files(self, dead_part_max: float = 0.0) -> int:
         """Rewrite every block of which more than a part is dead; how many."""
         self._check_writable()
@@ -616,6 +731,7 @@ class FileStore(BlockStore):
         if options.convert:
             maintenance.begin_conversion(self)
 
+    @locked
     def rotate_keys(self, options: FileOptions) -> None:
         """Write everything again under other options: another key, cipher or compression.
 
@@ -679,10 +795,11 @@ class FileStore(BlockStore):
 
     def discard_blocks(self) -> None:
         """Remove every block, and start over."""
-        for file in [*self._gone_files, *self.block_files.values()]:
-            remove_block(self.files, self.directory, file)
-        if self.files.exists(f"{self.directory}/{CHECKPOINT_NAME}"):
+        if self.files.exists(f"{self.directory}/{CHECKPOINT_NAME}"):  # first: it would miss the blocks
             self.files.remove(f"{self.directory}/{CHECKPOINT_NAME}")
+            self.files.sync_dir(self.directory)
+        for file in [*(file for _, file in self._gone), *self.block_files.values()]:
+            remove_block(self.files, self.directory, file)
         self.reload(1)
 
     def lose_tail(self) -> None:
@@ -691,11 +808,13 @@ class FileStore(BlockStore):
 
     # The end
 
+    @locked
     def utilisation(self) -> tuple[int, int]:
         """Bytes on disk, and how many of them live messages account for."""
         total = sum(file.file_size for file in self.block_files.values())
         return total, self.catalog.size
 
+    @locked
     def stop(self) -> None:
         """Make everything durable and close. Further writes are refused."""
         if self.closed:
@@ -714,11 +833,13 @@ class FileStore(BlockStore):
         if os.environ.get("JETLAKE_VERIFY") and self.frozen is None:
             self._verify()
 
+    @locked
     def delete(self) -> None:
         """Close, and remove the directory with everything in it."""
         self.release()
         self.files.remove_tree(self.directory)
 
+    @locked
     def release(self) -> None:
         self.closed = True
         self.catalog.close()
@@ -737,3 +858,15 @@ class FileStore(BlockStore):
 
         report = check_store(self.directory, files=self.files, keys=self.options.keys)
         assert report.ok or self.damage or self.catalog.lost, f"{self.directory}: {report.problems}"
+
+
+def _check_tree(files: Files, directory: str) -> None:
+    """StoreLocked when a server has the directory, among others.
+
+    The store's own lock is held by now: a server that starts after this finds it.
+    """
+    for _ in range(_TREE_DEPTH_MAX):
+        directory = os.path.dirname(os.path.abspath(directory))
+        path = f"{directory}/{TREE_LOCK_NAME}"
+        if files.exists(path):
+            files.lock(path, shared=True).release()

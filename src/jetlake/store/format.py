@@ -22,7 +22,7 @@ Block = header, header again (a damaged byte then costs neither the seed nor the
         16     4  generation     0 when new, one more each time the block is rewritten
         20     4  zero
         24     8  first_seq      the sequence that was next when the block was made
-        32     8  floor_seq      every sequence below it was gone when the block was made
+        32     8  floor_seq      every sequence below it is gone; raised in place only where no record fits on the disk
         40     8  last_time_ns   when the message before the block was stored
         48     8  hash_seed
         56    16  store_salt     turns a passphrase into the store's key
@@ -67,6 +67,8 @@ A record without any of the first four flags is a message. The others:
     SKIP        sequences that never held a message: seq is the first, payload a varint, how many.
     ERASED      was a message; subject, headers and payload are random bytes now. seq and time_ns are as they were.
     FLOOR       every sequence below seq is gone.
+TOMBSTONE and FLOOR records are written twice in a block that messages are appended to, so that one damaged byte brings
+nothing back; in two frames where there are frames.
 and two that describe a message: EXPIRES (see above) and MSG_ID (its headers hold a Nats-Msg-Id to remember).
 
 Example: the message "hi" on "a.b" with sequence 7 at time 1 in a block whose hash_seed is 42
@@ -225,3 +227,5 @@ CHECKPOINT_NAME = "stream.state"
 MARKER_NAME = "messages.migrating"
 _BLOCK_OR_SIDECAR = re.compile(r"([0-9]+)(?:\.blk|\.idx|\.blk\.new|(?:\.blk|\.idx)(?:\.[0-9]+)?\.damaged)\Z")
 LOCK_NAME = "stream.lock"
+# In a directory with many streams below it: whoever holds it may use all of them.
+TREE_LOCK_NAME = "jetlake.lock"

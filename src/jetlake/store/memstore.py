@@ -7,6 +7,7 @@ from jetlake.store.api import StreamLimits
 from jetlake.store.block import BlockIndex, MsgBlock
 from jetlake.store.engine import BlockStore
 from jetlake.store.format import SEQ_MAX, BlockHeader
+from jetlake.store.locked import locked
 from jetlake.store.record import measure
 
 BLOCK_SIZE_DEFAULT = 8 * 1024 * 1024
@@ -40,13 +41,14 @@ class MemStore(BlockStore):
 
     def commit(self) -> int:
         """Nothing to write: pack blocks of which most is dead, and be done."""
-        for block_id in self.removals:
-            for block in self.catalog.blocks[:-1]:
-                if block.id == block_id and block.size < (1 - _DEAD_PART_MAX) * block.body_size:
-                    self._pack(block)
-        self.removals.clear()
-        self.losses.clear()
-        return self.catalog.last_seq
+        with self.lock:
+            for block_id in self.removals:
+                for block in self.catalog.blocks[:-1]:
+                    if block.id == block_id and block.size < (1 - _DEAD_PART_MAX) * block.body_size:
+                        self._pack(block)
+            self.removals.clear()
+            self.losses.clear()
+            return self.catalog.last_seq
 
     def add_block(self, block_id: int) -> None:
         catalog = self.catalog
@@ -105,14 +107,17 @@ class MemStore(BlockStore):
         if not catalog.table.total:
             catalog.first_seq = catalog.last_seq + 1
 
+    @locked
     def utilisation(self) -> tuple[int, int]:
         """Bytes held in blocks, and how many of them live messages account for."""
         return sum(block.body_size for block in self.catalog.blocks), self.catalog.size
 
+    @locked
     def stop(self) -> None:
         """Refuse further writes. Reads go on."""
         self.closed = True
 
+    @locked
     def delete(self) -> None:
         """Forget everything."""
         self.closed = True

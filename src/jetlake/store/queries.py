@@ -2,9 +2,10 @@
 
 Cost. Totals of a filter come from the subject table: a hash look-up for a literal subject, a walk over the matching
 part of the sorted subjects for a wildcard. A search by filter looks into the indexes of blocks (8 bytes a message, no
-message is read), skipping the blocks that lie outside the first and last sequence of what matches, and those whose own
-subject table has no match. Counting from the middle of a stream takes the nearer end: whole blocks are counted by their
-subject tables, and only the block in the middle, and blocks with deletes, by their index.
+message is read), skipping the blocks that lie outside the first and last sequence of what matches, those that a Bloom
+filter of their subjects rules out, and those whose own subject table has no match. Counting from the middle of a stream
+takes the nearer end: whole blocks are counted by their subject tables, and only the block in the middle, and blocks
+with deletes, by their index.
 
 First and last sequences in the table are bounds that go stale when messages are removed; they are corrected here, when
 somebody asks.
@@ -20,6 +21,7 @@ from jetlake.errors import TooManyResults
 from jetlake.store.api import Pending, SimpleState
 from jetlake.store.block import BlockIndex, MsgBlock
 from jetlake.store.catalog import Catalog
+from jetlake.store.format import hash64
 from jetlake.store.record import BadRecord, decode
 from jetlake.store.subject_table import (
     FIRST_STALE,
@@ -30,12 +32,14 @@ from jetlake.store.subject_table import (
     find_match_back,
     list_live,
 )
+from jetlake.store.summary import may_hold
 from jetlake.subjects import check_filter
 
 _FILTERS_MAX = 256
 _AT_ONCE_COUNT = 32  # the last messages of a search by time are read together, if they are small
 _AT_ONCE_SIZE_MAX = 32 * 1024
 _STEP_MIN, _STEP_GROWTH = 64, 8  # of a search by time, in messages away from where it was guessed
+_HASHES_MAX = 16  # subjects that a search compares with each block's
 ALL = SubjectFilter([">"])
 
 
@@ -100,10 +104,13 @@ class Queries:
 
     def _next_from(self, filter: Filter, start: int, bounds: tuple[int, int] | None) -> int | None:
         """The first match at or after `start`, knowing perhaps between which sequences it lies."""
+        hashes: list[int] | None = None
         for block in self.catalog.blocks_from(start):
             if bounds is not None and block.first_seq > bounds[1]:
                 return None
             if bounds is not None and block.last_seq < bounds[0]:
+                continue
+            if hashes and block.subject_bits and not may_hold(block.subject_bits, hashes):
                 continue
             found = self._next_in_block(filter, block, start)
             if found is not None:
@@ -112,14 +119,19 @@ class Queries:
                 bounds = self._bounds(filter, start)
                 if bounds is None:
                     return None
+            if hashes is None:
+                hashes = self._subject_hashes(filter)
         return None
 
     def _prev_from(self, filter: Filter, start: int, bounds: tuple[int, int] | None) -> int | None:
         """The last match at or before `start`, knowing perhaps between which sequences it lies."""
+        hashes: list[int] | None = None
         for block in self.catalog.blocks_back_from(start):
             if bounds is not None and block.last_seq < bounds[0]:
                 return None
             if bounds is not None and block.first_seq > bounds[1]:
+                continue
+            if hashes and block.subject_bits and not may_hold(block.subject_bits, hashes):
                 continue
             found = self._prev_in_block(filter, block, start)
             if found is not None:
@@ -128,6 +140,8 @@ class Queries:
                 bounds = self._bounds(filter, 0)
                 if bounds is None:
                     return None
+            if hashes is None:
+                hashes = self._subject_hashes(filter)
         return None
 
     def last_seq(self, filter: Filter) -> int | None:
@@ -166,11 +180,14 @@ class Queries:
 
     def matching(self, filter: Filter, start: int, stop: int) -> Iterator[int]:
         """Every matching live sequence of start..stop-1, ascending; those of a block are looked for together."""
+        hashes = self._subject_hashes(filter)
         for block in self.catalog.blocks_from(start):
             if block.first_seq >= stop:
                 return
             first, last = max(start, block.first_seq), min(stop - 1, block.last_seq)
-            if block.message_count and first <= last:
+            if not block.message_count or first > last:
+                continue
+            if not (hashes and block.subject_bits) or may_hold(block.subject_bits, hashes):
                 yield from list_live(*self._live_columns(filter, block, first, last))
 
     def num_pending(self, start: int, filter: Filter, last_per_subject: bool) -> Pending:
@@ -252,6 +269,12 @@ class Queries:
                 low = first if low is None else min(low, first)
                 high = max(high, table.last(slot))
         return None if low is None else (low, high)
+
+    def _subject_hashes(self, filter: Filter) -> list[int]:
+        """The hashes of the subjects that match, to be compared with those of blocks; none when they are too many."""
+        table = self.catalog.table
+        slots = table.match(filter.subjects)
+        return [hash64(table.subject(slot), 0) for slot in slots] if len(slots) <= _HASHES_MAX else []
 
     def memo(self, filter: Filter, index: BlockIndex) -> bytearray:
         """What is known of the slots of an index's table; kept only for the whole stream's table."""
@@ -337,10 +360,17 @@ class Queries:
         total, whole, cut = catalog.table.match_from(filter.subjects, start)
         if not cut:
             return whole
-        place = catalog.place(start)
-        if place < len(catalog.blocks) - 1 - place:
-            return total - sum(self._count_in(filter, block, 0, start - 1) for block in catalog.blocks[: place + 1])
-        return sum(self._count_in(filter, block, start, catalog.last_seq) for block in catalog.blocks[place:])
+        if total == catalog.table.total:  # every message matches
+            return sum(self._live_from(block, start) for block in catalog.blocks_from(start))
+        place, hashes = catalog.place(start), self._subject_hashes(filter)
+        is_front = place < len(catalog.blocks) - 1 - place
+        first, last = (0, start - 1) if is_front else (start, catalog.last_seq)
+        count = sum(
+            self._count_in(filter, block, first, last)
+            for block in (catalog.blocks[: place + 1] if is_front else catalog.blocks[place:])
+            if not (hashes and block.subject_bits) or may_hold(block.subject_bits, hashes)
+        )
+        return total - count if is_front else count
 
     def _count_in(self, filter: Filter, block: MsgBlock, first: int, last: int) -> int:
         """Matching live messages of a block between two sequences."""

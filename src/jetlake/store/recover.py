@@ -21,7 +21,7 @@ from jetlake.store.block_file import BlockFile, Frame, envelope_of, read_header
 from jetlake.store.block_scan import BlockScan, Body, read_body, scan_block, uncount_gone
 from jetlake.store.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from jetlake.store.commit import remove_block
-from jetlake.store.files import Files, atomic_write, temp_target
+from jetlake.store.files import Files, atomic_write, is_no_space, temp_target
 from jetlake.store.format import (
     BLOCK_MAGIC,
     HEADER_SIZE,
@@ -40,6 +40,7 @@ from jetlake.store.sealed_file import Sealer
 from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.sidecar import HEAD_SIZE, Sidecar, decode_head, decode_index, decode_summary, encode_sidecar, seal
 from jetlake.store.subject_table import SubjectTable
+from jetlake.store.summary import subject_bits
 
 if TYPE_CHECKING:
     from jetlake.store.filestore import FileStore
@@ -124,7 +125,11 @@ def rebuild_sidecar(store: FileStore, block: MsgBlock, file: BlockFile) -> Sidec
     store.damage += [f"{block.path}: {text}" for text in scanned.damage]
     data = encode_sidecar(seal(block, block.index), block.index, file)
     path = f"{store.directory}/{sidecar_name(block.id)}"
-    atomic_write(store.files, path, [data], durable=store.options.sync != "never")
+    try:
+        atomic_write(store.files, path, [data], durable=store.options.sync != "never")
+    except OSError as error:
+        if not is_no_space(error):  # on a full disk, the next one who needs it makes it again
+            raise
     sidecar = decode_head(data, block.seed)
     is_good = sidecar is not None and decode_summary(sidecar, data[HEAD_SIZE:], block.seed, file.envelope)
     assert sidecar is not None and is_good, "what was just encoded is sound"
@@ -263,6 +268,7 @@ def _open_sealed(store: FileStore, part: _Part, *, rebuild: bool = False) -> Non
     file.file_size = sidecar.file_size
     block.sealed = True
     block.expiring = sidecar.expiring
+    block.subject_bits = subject_bits(sidecar.summary, sidecar.subjects_start, len(sidecar.summary))
 
 
 def _load_sidecar(store: FileStore, block: MsgBlock, file: BlockFile) -> Sidecar | None:
@@ -299,6 +305,7 @@ def _open_last(store: FileStore, part: _Part) -> None:
     if part.body.file_size > file.file_size:  # more than that when room was reserved
         file.file.truncate(file.file_size)
     file.file.sync()  # what was read is given out from now on, so it must be there to stay
+    block.written_seq = block.last_seq
 
 
 def _put_together(store: FileStore, parts: list[_Part], checkpoint: Checkpoint | None) -> list[_Part]:
@@ -454,8 +461,12 @@ def _finish(store: FileStore, parts: list[_Part], checkpoint: Checkpoint | None)
         *(max(block.time_ns_max, block.header.last_time_ns) for block in catalog.blocks),
         checkpoint.last_time_ns if checkpoint is not None else 0,
     )
-    if checkpoint is not None and checkpoint.truncate_seq is None and checkpoint.last_seq > catalog.last_seq:
-        _mourn_tail(store, checkpoint.last_seq)
+    if checkpoint is not None and checkpoint.truncate_seq is None:
+        end_seq = checkpoint.end_seq(catalog.active.id)
+        if end_seq > catalog.last_seq:
+            _mourn_tail(store, checkpoint, end_seq)
+        elif checkpoint.block_id == catalog.active.id:
+            store.reserved_seq = checkpoint.reserved_seq
     following = catalog.next_live(floor_seq)
     catalog.first_seq = catalog.last_seq + 1 if following is None else following
     for part in parts:
@@ -498,11 +509,15 @@ def _finish_erase(store: FileStore, group: RemovalGroup) -> None:
         store.erase_live(block, group)
 
 
-def _mourn_tail(store: FileStore, last_seq: int) -> None:
+def _mourn_tail(store: FileStore, checkpoint: Checkpoint, last_seq: int) -> None:
     """The checkpoint knows of later sequences than the blocks do: they are lost, and must not be used again."""
-    catalog = store.catalog
+    catalog, text = store.catalog, f"sequences {store.catalog.last_seq + 1} to {last_seq}"
+    if checkpoint.block_id > catalog.active.id:
+        path = f"{store.directory}/{block_name(checkpoint.block_id)}"
+        store.damage.append(f"{path}: is missing; {text}, and deletes, may have been in it")
+    else:
+        store.damage.append(f"{store.directory}: {text} are missing at the end")
     catalog.lost.add_range(catalog.last_seq + 1, last_seq)
-    store.damage.append(f"{store.directory}: sequences {catalog.last_seq + 1} to {last_seq} are missing at the end")
     catalog.last_seq = last_seq
     store.lose_tail()
 
@@ -510,12 +525,15 @@ def _mourn_tail(store: FileStore, last_seq: int) -> None:
 def _start_empty(store: FileStore, first_seq: int, checkpoint: Checkpoint | None) -> None:
     catalog = store.catalog
     catalog.first_seq, catalog.last_seq = first_seq, first_seq - 1
-    if checkpoint is not None and checkpoint.last_seq >= first_seq:
-        lost = SequenceSet(checkpoint.gone_seqs.gaps(checkpoint.first_seq, checkpoint.last_seq))
+    end_seq = checkpoint.end_seq(0) if checkpoint is not None else 0
+    if checkpoint is not None and end_seq >= first_seq:
+        lost = SequenceSet(checkpoint.gone_seqs.gaps(checkpoint.first_seq, end_seq))
         catalog.lost, catalog.last_time_ns = lost, checkpoint.last_time_ns
-        catalog.first_seq, catalog.last_seq = checkpoint.last_seq + 1, checkpoint.last_seq
+        catalog.first_seq, catalog.last_seq = end_seq + 1, end_seq
         if lost:
-            store.damage.append(f"{store.directory}: no block is left of sequences up to {checkpoint.last_seq}")
+            store.damage.append(f"{store.directory}: no block is left of sequences up to {end_seq}")
+    else:
+        store.reserved_seq = catalog.last_seq
     store.add_block(1)
 
 

@@ -18,6 +18,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
+from threading import RLock
 
 from jetlake.clock import Clock, system_clock
 from jetlake.errors import LimitExceeded
@@ -57,6 +58,7 @@ class Retention(ABC):
     ) -> None:
         self.name, self.limits, self.block_size_max, self.autocommit = name, limits, block_size_max, autocommit
         self.clock = clock
+        self.lock = RLock()
         self.catalog = Catalog()
         self.queries = Queries(self.catalog)
         self.expiry = Expiry(self)

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING
 
 from jetlake.store.block import MsgBlock
 from jetlake.store.block_file import BlockFile, envelope_of, frame_cuts
-from jetlake.store.block_scan import Body, missing_seqs, read_body, scan_block
+from jetlake.store.block_scan import Body, missing_seqs, read_body, read_tombstones, scan_block
 from jetlake.store.files import Files, atomic_write
 from jetlake.store.format import ERASED, HEADER_SIZE, RECORD_SIZE_MIN, TOMBSTONE, parse_block_name, sidecar_name
 from jetlake.store.record import BadRecord, Record, decode, encode
@@ -63,9 +63,8 @@ class Rewrite:
     ) -> None:
         """Take down what is gone. What lies after `last_seq` is left out; `extra` is for the new file to say, too."""
         self.block, self.index, self.old = block, store.catalog.index(block), store.block_files[block.id]
-        assert self.old.file, "open, and so it stays"
+        self.old.pin()
         self.old.trim()  # what is reserved is no damage
-        self.old.is_pinned = True
         self.missing = SequenceSet()  # messages that ought to be live and cannot be read
         old = block.header
         block.header = store.new_header(
@@ -144,15 +143,13 @@ class Rewrite:
 
     def _outward(self, old: Body, found: Scan) -> Iterator[RemovalGroup]:
         """What the old file says of other blocks."""
-        for offset in found.others:
-            record, _ = decode(old.data, offset, found.end, self.after.seed)
-            if record.flags & TOMBSTONE:
-                group = decode_group(record.payload)
-                is_own = group.block_id == self.block.id or (
-                    not group.block_id and group.seqs.first >= self.after.first_seq
-                )
-                if not is_own and group.kind != ERASE:
-                    yield group
+        for _, record in read_tombstones(old.data, found.others, self.after.seed):
+            group = decode_group(record.payload)
+            is_own = group.block_id == self.block.id or (
+                not group.block_id and group.seqs.first >= self.after.first_seq
+            )
+            if not is_own and group.kind != ERASE:
+                yield group
 
     def _put_in_place(self, parts: Sequence[bytes | bytearray]) -> None:
         path, files = self.block.path, self._files

@@ -124,6 +124,7 @@ class Seal(NamedTuple):
     last_seq: int
     size: int
     summary: bytes
+    subjects: bytes  # with which the summary ends
     ids: array[int]
 
 
@@ -131,7 +132,9 @@ def seal(block: MsgBlock, index: BlockIndex) -> Seal:
     """Take down a block that is complete."""
     ids = memoryview(index.ids)[: index.count]
     local, local_ids = localize(index.table, ids, index.seqs, index.base_seq, *block.gone.arrays)
-    return Seal(block, block.last_hash, block.last_seq, block.size, _encode_summary(block, local), local_ids)
+    subjects = encode_subjects(local, block.first_seq)
+    summary = _encode_summary(block) + subjects
+    return Seal(block, block.last_hash, block.last_seq, block.size, summary, subjects, local_ids)
 
 
 def encode_sidecar(sealed: Seal, index: BlockIndex, file: BlockFile) -> bytes:
@@ -212,7 +215,8 @@ def decode_index(
     return index, [Frame(*numbers[i : i + 4]) for i in range(0, len(numbers), 4)]
 
 
-def _encode_summary(block: MsgBlock, local: SubjectTable) -> bytes:
+def _encode_summary(block: MsgBlock) -> bytes:
+    """All of it but the subjects."""
     parts = []
     for numbers in (block.gone.encode(), block.lost.encode()):
         parts += [encode_varint(len(numbers)), numbers]
@@ -224,7 +228,6 @@ def _encode_summary(block: MsgBlock, local: SubjectTable) -> bytes:
     parts.append(encode_varint(len(expiring)))
     for seq, expires_ns in expiring:
         parts += [encode_varint(seq - block.first_seq), _EXPIRES.pack(expires_ns)]
-    parts.append(encode_subjects(local, block.first_seq))
     return b"".join(parts)
 
 

@@ -401,9 +401,11 @@ def _put_together(parts: list[_Part], checkpoint: Checkpoint | None) -> Catalog:
     if truncate_seq is not None:
         _truncate(blocks.values(), truncate_seq)
         last_seq = min(last_seq, truncate_seq)
-    elif checkpoint is not None and checkpoint.last_seq > last_seq:  # its end is missing
-        lost.update(SequenceSet(checkpoint.gone_seqs.gaps(last_seq + 1, checkpoint.last_seq)))
-        last_seq = checkpoint.last_seq
+    elif checkpoint is not None:
+        end_seq = checkpoint.end_seq(parts[-1].block.id if parts else 0)
+        if end_seq > last_seq:  # its end is missing
+            lost.update(SequenceSet(checkpoint.gone_seqs.gaps(last_seq + 1, end_seq)))
+            last_seq = end_seq
     lost.difference_update(explained)
     if floor_seq > 0:
         lost.remove_range(0, floor_seq - 1)

@@ -26,6 +26,7 @@ import errno
 import os
 import posixpath
 import random
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -75,7 +76,7 @@ class _Inode:
         self.data = bytearray(content)
         self.base = bytearray(content)
         self.changes: list[_Change] = []
-        self.locked = False
+        self.lock_count = 0  # how many share the lock; -1: one has it alone
 
     def change(self, change: _Change) -> None:
         change.apply(self.data)
@@ -193,6 +194,7 @@ class MemFiles(Files):
     """Files in memory, with faults and power cuts."""
 
     def __init__(self) -> None:
+        self.capacity: int | None = None  # bytes of all files: beyond them the disk is full
         self.op_count = 0
         self.ops: list[str] = []
         self._root = _Dir()
@@ -208,6 +210,12 @@ class MemFiles(Files):
         """Make that call raise `error` and do nothing; a write may write its first bytes before it."""
         self._require_ahead(op_number)
         self._faults[op_number] = _Fault(error, partial_bytes)
+
+    @property
+    def free_size(self) -> int:
+        """How many bytes more the files may have; a name takes none."""
+        sizes = (len(node.data) for _, node in _walk(self._root, "") if isinstance(node, _Inode))
+        return sys.maxsize if self.capacity is None else max(self.capacity - sum(sizes), 0)
 
     def cut(self, op_number: int) -> None:
         """Cut the power just before that call takes effect."""
@@ -331,12 +339,12 @@ class MemFiles(Files):
         with self._mutating(f"sync_dir {_shown(path)}"):
             self._dir(_names(path), path).sync()
 
-    def lock(self, path: str) -> Lock:
+    def lock(self, path: str, *, shared: bool = False) -> Lock:
         with self._reading():
             inode = self._inode(path) if self.exists(path) else self._create(path)
-            if inode.locked:
+            if inode.lock_count < 0 or (inode.lock_count and not shared):
                 raise StoreLocked(path)
-            inode.locked = True
+            inode.lock_count += 1 if shared else -1
             return _MemLock(path, inode)
 
     # How calls are counted and fail
@@ -374,13 +382,20 @@ class MemFiles(Files):
         """Write, or write a part and fail, or remember what the cut prevented."""
         with self._reading():
             before, self._last_write = self._last_write, _Write(inode, offset, data)
-            fault = self._count(text)
+            fault = self._count(text) or self._lack_of_space(inode, offset, data)
             if fault is not None:
                 data = data[: fault.partial_bytes]
                 self._last_write = _Write(inode, offset, data) if data else before
             inode.change(_Change(offset, bytearray(data)))
             if fault is not None:
                 raise fault.error
+
+    def _lack_of_space(self, inode: _Inode, offset: int, data: bytes) -> _Fault | None:
+        """What a write does that does not fit: it writes what does."""
+        missing = max(0, offset + len(data) - len(inode.data)) - self.free_size
+        if missing <= 0:
+            return None
+        return _Fault(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), max(len(data) - missing, 0))
 
     def _truncate(self, text: str, inode: _Inode, size: int) -> None:
         with self._mutating(text):
@@ -526,7 +541,7 @@ class _MemLock(Lock):
 
     def release(self) -> None:
         if self._inode is not None:
-            self._inode.locked = False
+            self._inode.lock_count -= 1 if self._inode.lock_count > 0 else -1
             self._inode = None
 
 

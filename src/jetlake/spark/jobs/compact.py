@@ -46,7 +46,8 @@ def _in_directory(settings: Options, dead_part_max: float) -> list[Compacted]:
                 stack.enter_context(OS_FILES.lock(f"{path}/{ROOT_NAME}/{LOCK_NAME}"))
             keys, stream = settings.keys, settings.stream if is_root else ""
             for name, directory in find_streams(path, stream, settings.account, keys=keys):
-                with FileStore(directory, options=options_of(OS_FILES, directory, keys)) as store:
+                options = options_of(OS_FILES, directory, keys)
+                with FileStore(directory, options=options, tree_locked=is_root) as store:
                     before = store.utilisation()[0]
                     blocks = store.compact_files(dead_part_max)
                     done.append(Compacted(name, blocks, before, store.utilisation()[0]))
