@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,51 @@ def test_what_comes_during_a_commit_waits_for_the_next(bench: Bench) -> None:
     assert bench.seqs() == [1] and stream.committed_seq == 1
     bench.host.settle()
     assert bench.seqs() == [2] and stream.committed_seq == 2
+
+
+GETS = {
+    "$JS.API.DIRECT.GET.S.s.x": b"",
+    "$JS.API.DIRECT.GET.S": b'{"seq":1}',
+    "$JS.API.DIRECT.GET.S ": b'{"seq":1,"batch":2}',
+    "$JS.API.DIRECT.GET.S  ": b'{"multi_last":["s.>"]}',
+    "$JS.API.STREAM.MSG.GET.S": b'{"last_by_subj":"s.x"}',
+}
+
+
+@pytest.mark.parametrize("subject", GETS)
+def test_a_message_is_got_when_it_is_committed_and_not_before(bench: Bench, subject: str) -> None:
+    bench.create(allow_direct=True)
+    bench.publish(b"payload")
+    body = GETS[subject]
+    bench.client.say(b"PUB %s in.r %d\r\n%s\r\n" % (subject.strip().encode(), len(body), body))
+    assert bench.client.heard() == b""
+    bench.host.settle()
+    heard = bench.client.heard()
+    assert heard.index(b"MSG in.0 ") < heard.index(b"MSG in.r ")
+    assert b"payload" in heard or b64encode(b"payload") in heard
+
+
+def test_a_get_of_what_could_not_be_stored_fails(bench: Bench) -> None:
+    bench.create(allow_direct=True)
+    bench.publish(b"payload")
+    bench.client.say(b"PUB $JS.API.DIRECT.GET.S.s.x in.r 0\r\n\r\n")
+    bench.host.fails = OSError(errno.EIO, "no luck")
+    bench.host.settle()
+    assert b"NATS/1.0 500 " in bench.client.heard()
+
+
+def test_a_message_is_republished_after_its_ack(bench: Bench) -> None:
+    bench.create(republish={"src": ">", "dest": "again.>"})
+    bench.client.say(b"SUB again.> 2\r\n")
+    bench.publish(b"payload")
+    assert bench.client.heard() == b""
+    bench.host.settle()
+    heard = bench.client.heard()
+    assert 0 <= heard.index(b"MSG in.0 1") < heard.index(b"MSG again.s.x 2")
+    bench.publish(b"lost")
+    bench.host.fails = OSError(errno.EIO, "no luck")
+    bench.host.settle()
+    assert b"again" not in bench.client.heard()
 
 
 def test_a_commit_that_fails_is_answered_with_an_error(bench: Bench) -> None:

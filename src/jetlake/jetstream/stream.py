@@ -5,7 +5,8 @@ call, and its PubAcks are made by another; the rest goes message by message thro
 
 Acks wait: the store stages, the host commits (see `host.CommitUnit`), and what was done before a commit is answered
 when it is over. While a commit runs, the next one fills; when it fills faster than the disk takes it, publishers are
-held. Consumers see a message once it is committed, so that nobody acts on what a power cut could take back.
+held. Consumers and gets see a message once it is committed, and it is republished then, after its ack: nobody acts on
+what a power cut could take back.
 
 A commit that fails freezes the store: its publishers get an error. From then on the stream tries now and then to open
 its files anew, and goes on from what it finds there.
@@ -18,6 +19,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jetlake.broker.frames import ack_frames
@@ -266,7 +268,7 @@ class Stream:
     def ingest_msg(self, msg: Msg) -> None:
         """Store one message by all the rules, and acknowledge it when it is safe."""
         try:
-            tail = self._store(msg)
+            tail, follow_up = self._store(msg)
         except ApiError as error:
             self._refuse(msg.reply, error)
         except Exception as error:
@@ -274,14 +276,16 @@ class Stream:
             self._refuse(msg.reply, errors.STREAM_GENERAL("internal error"))
         else:
             self._acknowledge(msg.reply, self._ack_head + tail)
+            if follow_up is not None:
+                self._answers.append(follow_up)
         self._changed()
 
     def _refuse(self, reply: bytes, error: ApiError) -> None:
         fields = {"error": error.as_dict(), "stream": self.config.name, "seq": 0}
         self._acknowledge(reply, encode_json(fields))
 
-    def _store(self, msg: Msg) -> bytes:
-        """Store a message; what its ack says after `"seq":`. Raises ApiError."""
+    def _store(self, msg: Msg) -> tuple[bytes, Waiting | None]:
+        """Store a message; what its ack says after `"seq":`, and what is to follow the ack. Raises ApiError."""
         if self.problem is not None or self._is_closed:
             raise self._refusal()
         subject = msg.subject
@@ -291,20 +295,22 @@ class Stream:
         try:
             ready = publish.check(self, subject, msg.headers, msg.payload, now_ns)
         except publish.Duplicate as duplicate:
-            return b'%d,"duplicate": true}' % duplicate.seq
+            return b'%d,"duplicate": true}' % duplicate.seq, None
         if self.interest is not None and not self.interest.wants(subject):
             seq, self.skipped_ns = self.store.skip(), now_ns
             self.msg_ids.add(ready.msg_id, seq, now_ns)
-            return b"%d}" % seq
+            return b"%d}" % seq, None
         previous = self.last_seq_of(decode_subject(subject)) if self._republisher is not None else 0
         seq = self._append(subject, msg.payload, ready)
         if ready.msg_id:
             self.msg_ids.add(ready.msg_id, seq, now_ns)
         if ready.rollup:
             self._roll_up(subject, seq, ready.rollup)
+        follow_up = None
         if self._republisher is not None:
-            self._republisher.publish(subject, ready.headers, msg.payload, seq, now_ns, previous)
-        return b"%d}" % seq
+            facts = (subject, ready.headers, msg.payload, seq, now_ns, previous)
+            follow_up = Waiting(partial(self._republisher.publish, *facts), _ignore)
+        return b"%d}" % seq, follow_up
 
     def _append(self, subject: bytes, payload: bytes, ready: publish.Ready) -> int:
         try:
@@ -342,6 +348,13 @@ class Stream:
         self._changed()
         if self._is_closed:
             self._answer_all()
+
+    def when_committed(self, seq: int, done: Callable[[], None], failed: Failed) -> None:
+        """Call back once the messages up to a sequence are as durable as configured, at once if they are."""
+        if seq <= self.committed_seq:
+            done()
+        else:
+            self.when_durable(done, failed)
 
     def when_idle(self, callback: Callable[[], None]) -> None:
         """Call back when no commit is running, at once if none is; it must finish what it does."""
@@ -650,6 +663,10 @@ class Stream:
         self._end()
         self._answer_all()  # what was asked before is done, and gone with the rest
         self.store.delete()
+
+
+def _ignore(error: ApiError) -> None:
+    """What was not stored is not told to anybody else."""
 
 
 def _extent(ops: array[int], first: int, stop: int) -> int:

@@ -3,6 +3,8 @@
 The body of an answer is the message's payload, and its headers are followed by what says which message it is. A batch
 is a row of messages and a last one, with a status, that ends it. What cannot be had is told by a status alone.
 
+Only what is committed is shown: who asks for a message that a power cut could still take back waits for its commit.
+
 A batch is sent a slice at a time, as fast as its reader takes it: other clients have their turn between two slices.
 
     DIRECT.GET.<stream>             a JSON request: one message, a batch, or the last message of many subjects
@@ -11,7 +13,7 @@ A batch is sent a slice at a time, as fast as its reader takes it: other clients
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +72,10 @@ class _Answers:
     @property
     def store(self) -> Store:
         return self.stream.store  # another object once its files were read anew
+
+    def when_committed(self, seq: int, answer: Callable[[], None]) -> None:
+        """Answer once the messages up to a sequence are committed, at once if they are."""
+        self.stream.when_committed(seq, answer, lambda error: self.status(500, error.description))
 
     def status(self, code: int, text: str, pairs: list[Pair] | None = None) -> None:
         self._send(self._reply, headers=status_block(code, text, pairs or []))
@@ -136,10 +142,9 @@ def _get(answers: _Answers, fields: dict[str, Any]) -> None:
         or (up_to_seq and "up_to_time" in fields)
     ):
         answers.status(408, "Bad Request")
-    elif multi:
-        _get_multi(answers, fields)
-    elif batch:
-        _get_batch(answers, fields)
+    elif multi or batch:
+        get = _get_multi if multi else _get_batch
+        answers.when_committed(answers.stream.last_seq, lambda: get(answers, fields))
     else:
         _get_one(answers, fields)
 
@@ -149,7 +154,8 @@ def _get_one(answers: _Answers, fields: dict[str, Any]) -> None:
     if message is None:
         answers.status(404, "Message Not Found")
     else:
-        answers.message(message, no_headers=fields.get("no_hdr", False))
+        no_headers = fields.get("no_hdr", False)
+        answers.when_committed(message.seq, lambda: answers.message(message, no_headers=no_headers))
 
 
 def _get_batch(answers: _Answers, fields: dict[str, Any]) -> None:
@@ -171,7 +177,7 @@ def _send_batch(answers: _Answers, fields: dict[str, Any], seq: int, filter: str
         message = answers.store.load_next(seq, filter)
         if _gaps(answers.store) != gaps:  # damage took some of them, or they were removed meanwhile
             gaps, pending = _gaps(answers.store), answers.store.num_pending(seq, filter).msgs
-        if message is None:
+        if message is None or message.seq > answers.stream.committed_seq:
             if count:
                 break
             answers.status(404, "Message Not Found")
@@ -200,7 +206,7 @@ def _get_multi(answers: _Answers, fields: dict[str, Any]) -> None:
             answers.status(404, "No Results")
             return
         up_to_seq -= 1
-    up_to_seq = up_to_seq or state.last_seq
+    up_to_seq = up_to_seq or answers.stream.committed_seq
     try:
         seqs = store.multi_last_seqs(fields["multi_last"], up_to_seq, RESULTS_MAX)
     except TooManyResults:

@@ -75,7 +75,9 @@ def get(request: Request) -> None:
     if message.payload:
         shown["data"] = b64encode(message.payload).decode()
     shown["time"] = format_time(message.time_ns)
-    request.reply({"message": shown}, is_counted=False)
+    request.stream.when_committed(
+        message.seq, lambda: request.reply({"message": shown}, is_counted=False), request.fail
+    )
 
 
 def delete(request: Request) -> None:
