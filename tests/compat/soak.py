@@ -237,7 +237,8 @@ def main() -> None:
         soak = Soak(server, arguments.rate, arguments.retention)
         soak.run(arguments.seconds)
         soak.check()
-        assert server.stalls() == []
+        stalls = server.stalls()
+        assert not stalls, "\n".join(stalls)
         print(f"all is well; the server stopped with {server.stop()}")
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 ROOM_MAX = 8 * 1024 * 1024  # deliveries from streams pause when this much waits for the socket
 TURN_NS = 8_000_000  # for what was received from one client, before others have their turn
-OPS_FIRST_MAX = 256  # messages that are taken at once, until it is known how long they take
+OPS_FIRST_MAX = 16  # messages that are taken at once, until it is known how long they take
 _BEFORE_CONNECT = ConnectOptions()
 
 

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from jetlake.jetstream.stream import Stream
 
 _FEW = 4  # so many waiting consumers are asked themselves
+_AT_ONCE = 32  # and so many deliver before others have their turn
 
 
 class _Entry:
@@ -78,16 +79,21 @@ class Signals:
 
     def stored(self, first_seq: int, last_seq: int) -> None:
         """Messages were committed."""
-        for consumer in list(self._unfiltered.values()):
-            consumer.stored(first_seq, last_seq)
+        told = list(self._unfiltered.values())
         if len(self._filtered) <= _FEW:
-            wanted = list(self._filtered.values())
+            told += self._filtered.values()
         else:
-            wanted = self._wanting(subjects_between(self._stream.store, first_seq, last_seq))
-        for consumer in wanted:
-            consumer.stored(first_seq, last_seq)
+            told += self._wanting(subjects_between(self._stream.store, first_seq, last_seq))
+        self._tell(told, first_seq, last_seq)
         if self._full:
             self._tell_full()
+
+    def _tell(self, consumers: list[Consumer], first_seq: int, last_seq: int) -> None:
+        """Let consumers deliver: some of them now, others after others had their turn."""
+        for consumer in consumers[:_AT_ONCE]:
+            consumer.stored(first_seq, last_seq)
+        if len(consumers) > _AT_ONCE:
+            self._stream.host.call_soon(lambda: self._tell(consumers[_AT_ONCE:], first_seq, last_seq))
 
     def _tell_full(self) -> None:
         catalog = self._stream.store.catalog
