@@ -522,3 +522,10 @@ def test_what_expired_may_leave_a_few_at_a_time(make: Make) -> None:
     now_ns = store.clock() + 5
     assert [store.expire(now_ns, count_max=2) for _ in range(4)] == [2, 2, 1, 0]
     assert store.state().msgs == 1
+
+
+def test_the_limit_of_a_subject_that_looks_like_a_pattern_takes_no_other_message(make: Make) -> None:
+    store = make(StreamLimits(max_msgs_per_subject=2))
+    fill(store, "z", "a.*", "a.b", "a.*", "a.*", "a.*", "a.*")  # from the second that goes, the first is looked for
+    assert [store.load(seq).subject for seq in (1, 3, 6, 7)] == ["z", "a.b", "a.*", "a.*"]
+    assert store.state().msgs == 4

@@ -35,6 +35,7 @@ from jetlake.store.subject_table import (
 from jetlake.store.summary import may_hold
 from jetlake.subjects import check_filter
 
+_NO, _YES = 1, 2  # in a memo (see `subject_table`)
 _FILTERS_MAX = 256
 _AT_ONCE_COUNT = 32  # the last messages of a search by time are read together, if they are small
 _AT_ONCE_SIZE_MAX = 32 * 1024
@@ -46,9 +47,10 @@ ALL = SubjectFilter([">"])
 class Filter:
     """A subject filter with what it remembers of the whole stream's table."""
 
-    __slots__ = ("memo", "reuse_count", "subjects")
+    __slots__ = ("memo", "reuse_count", "stored", "subjects")
 
     def __init__(self, patterns: Sequence[str]) -> None:
+        self.stored: bytes | None = None  # the one subject it is for, which looks like a pattern
         for pattern in patterns:
             check_filter(pattern)
         self.subjects = SubjectFilter(patterns)
@@ -279,6 +281,11 @@ class Queries:
     def memo(self, filter: Filter, index: BlockIndex) -> bytearray:
         """What is known of the slots of an index's table; kept only for the whole stream's table."""
         table = index.table
+        if filter.stored is not None:
+            memo, slot = bytearray([_NO]) * table.slot_limit, table.find(filter.stored)
+            if slot >= 0:
+                memo[slot] = _YES
+            return memo
         if table is not self.catalog.table:
             return bytearray(table.slot_limit)
         if filter.reuse_count != table.reuse_count:
@@ -458,4 +465,5 @@ def _literal(subject: bytes) -> Filter:
     """A filter for one stored subject, which may contain what looks like a wildcard."""
     filter = Filter(())
     filter.subjects = SubjectFilter([subject])
+    filter.stored = subject if filter.subjects.literal is None else None
     return filter
