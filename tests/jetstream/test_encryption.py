@@ -222,6 +222,22 @@ def test_a_stream_that_cannot_be_converted_keeps_the_old_key_valid(tmp_path: Pat
 
 
 @pytest.mark.damages
+def test_damaged_consumers_are_encrypted_too(tmp_path: Path) -> None:
+    fill(tmp_path)
+    (file,) = (streams_dir(tmp_path) / "S" / "consumers").iterdir()
+    data = file.read_bytes()
+    file.with_name(f"{file.name}.replaced").write_bytes(data)
+    file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    on = server(tmp_path, "k1")
+    assert_nothing_readable(tmp_path)
+    assert "expected hash" in ask(on, "CONSUMER.INFO.S.SECRETC")["error"]["description"]
+    on.stop()
+    server(tmp_path, "k2", "k1").stop()
+    found = sorted(path.name.count(".") for path in file.parent.iterdir())
+    assert found == [1, 2] and all(is_sealed(path.read_bytes()) for path in file.parent.iterdir())
+
+
+@pytest.mark.damages
 def test_messages_without_a_configuration_are_not_called_encrypted(tmp_path: Path) -> None:
     fill(tmp_path)
     (streams_dir(tmp_path) / "S" / "meta.json").unlink()

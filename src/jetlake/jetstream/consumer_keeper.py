@@ -173,20 +173,20 @@ class ConsumerFiles:
     def convert(self) -> None:
         """Bring all files under the key, damaged ones too. What was made by somebody else stays as it is."""
         for file_name in self._files.list(self._directory) if self._files.exists(self._directory) else ():
-            path, name = f"{self._directory}/{file_name}", _FILE_NAME.fullmatch(file_name)
+            path, name = f"{self._directory}/{file_name}", _FILE_NAME.fullmatch(file_name.removesuffix(REPLACED))
             if is_temp(file_name):
                 self._files.remove(path)
             elif name is not None:
-                self._convert(path, name[1], int(name[2], 16))
+                self._convert(path, name[1], int(name[2], 16), REPLACED if path.endswith(REPLACED) else "")
 
-    def _convert(self, path: str, base: str, created_ns: int) -> None:
+    def _convert(self, path: str, base: str, created_ns: int, suffix: str) -> None:
         data = self._files.read(path)
         was_plain = not is_sealed(data)
         if was_plain and not data.startswith(MAGIC):
             return
         with suppress(CorruptBlock):  # what is sealed and damaged tells nothing anyway
             plain = self._sealer.open(data, self._kind, path)
-            target = self._target(path, plain, base, created_ns, was_plain)
+            target = self._target(path, plain, base, created_ns, was_plain).removesuffix(suffix) + suffix
             if target == path and self._sealer.is_current(data):
                 return
             self.write(target, plain)
