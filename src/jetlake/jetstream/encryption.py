@@ -157,7 +157,14 @@ class Encryption:
         msgs = f"{directory}/{MSGS_NAME}"
         if files.exists(msgs):
             store = FileStore(
-                msgs, limits(meta.config), options, first_seq=first_seq, files=files, clock=clock, autocommit=False
+                msgs,
+                limits(meta.config),
+                options,
+                first_seq=first_seq,
+                files=files,
+                clock=clock,
+                autocommit=False,
+                tree_locked=True,
             )
             store.stop()
         ConsumerFiles(files, f"{directory}/{CONSUMERS_NAME}", sealer, meta.config.name).convert()

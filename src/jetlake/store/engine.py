@@ -126,6 +126,7 @@ class BlockStore(Retention):
             raise MessageNotFound(f"sequence {seq}")
         return _message(record)
 
+    @locked
     def stored_records(self, seqs: Sequence[int], size_max: int) -> tuple[list[bytes], array[int]]:
         """The bytes of live messages as they are stored, and the seeds of their hashes; nothing of them is checked.
 
