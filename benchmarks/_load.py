@@ -55,7 +55,7 @@ def socket_reads(subjects: Iterable[bytes], payload_size: int = PAYLOAD_SIZE, se
         data += pool[at : at + payload_size]
         data += b"\r\n"
         subject_start = payload_start - len(name) - len(b" %d\r\n" % payload_size)
-        ops.extend((subject_start, len(name), 0, 0, 0, 0, payload_start, payload_size, 0, 0))
+        ops.extend((subject_start, len(name), 0, 0, 0, 0, payload_start, payload_size, 0, 0, 0, 0))
         if len(data) >= READ_SIZE:
             reads.append(Read(bytes(data), ops))
             data, ops = bytearray(), array("I")

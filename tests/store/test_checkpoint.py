@@ -77,6 +77,7 @@ def test_a_checkpoint_is_text_that_a_person_can_read() -> None:
         "gone": [[5, 6]],
         "lost": [[8, 8]],
         "truncate_seq": None,
+        "truncations": 0,
         "stream_id": "",
         "unmarked": [],
         "block_id": 0,

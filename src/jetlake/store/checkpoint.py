@@ -37,6 +37,7 @@ class Checkpoint(msgspec.Struct, forbid_unknown_fields=True):
     gone: list[tuple[int, int]] | None = None  # between first and last; only of a clean stop
     lost: list[tuple[int, int]] = []
     truncate_seq: int | None = None  # a truncation to this sequence was begun
+    truncations: int = 0  # how many there were, so that a reader notices one
     stream_id: str = ""  # in hex
     unmarked: list[tuple[int, int]] = []  # id and hash seed of the blocks that do not have it in their headers
     block_id: int = 0  # the block that was being written to

@@ -98,6 +98,7 @@ class FileStore(BlockStore):
         self.stream_id = NO_STREAM
         self.unmarked: dict[int, int] = {}  # of blocks without the id, the hash seeds: see `identity.py`
         self.is_new_identity = False  # whether the checkpoint has yet to be told
+        self.truncations = 0
         self._committing = False
         self._synced_at_ns = clock()
         if files.exists(self.directory):
@@ -396,6 +397,7 @@ class FileStore(BlockStore):
             msgs=catalog.table.total,
             bytes=catalog.size,
             lost=list(catalog.lost.ranges()),
+            truncations=self.truncations,
             stream_id=self.stream_id.hex(),
             unmarked=list(self.unmarked.items()),
             block_id=catalog.active.id,

@@ -198,6 +198,7 @@ def truncate(store: FileStore, seq: int) -> None:
         between.difference_update(catalog.lost)
         kept[-1].floor_seq = catalog.first_seq
         _rewrite(store, kept[-1], [RemovalGroup(0, 0, between)])
+    store.truncations += 1
     checkpoint = store._checkpoint()
     checkpoint.truncate_seq = seq
     write_checkpoint(store.files, store.directory, checkpoint, store.sealer)

@@ -68,6 +68,7 @@ def recover(store: FileStore, first_seq: int) -> None:
             store.store_salt = header.store_salt
     _tidy(store, store.files.list(store.directory))
     _take_identity(store, identity, checkpoint, headers)
+    store.truncations = checkpoint.truncations if checkpoint is not None else 0
     parts = _open_blocks(store, identity)
     store.scratch = None
     if checkpoint is not None and checkpoint.truncate_seq is not None:
@@ -163,8 +164,17 @@ def _take_identity(
 
 
 def _empty_checkpoint(store: FileStore, last_time_ns: int = 0) -> Checkpoint:
-    """One that says nothing but whose it is."""
-    return Checkpoint(0, 0, last_time_ns, 0, 0, stream_id=store.stream_id.hex(), unmarked=list(store.unmarked.items()))
+    """One that says nothing but whose it is, and that messages were undone."""
+    return Checkpoint(
+        first_seq=0,
+        last_seq=0,
+        last_time_ns=last_time_ns,
+        msgs=0,
+        bytes=0,
+        truncations=store.truncations,
+        stream_id=store.stream_id.hex(),
+        unmarked=list(store.unmarked.items()),
+    )
 
 
 def _tidy(store: FileStore, names: list[str]) -> None:

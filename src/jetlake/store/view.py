@@ -366,13 +366,15 @@ def _sealed_block(header: BlockHeader, path: str, sidecar: Sidecar) -> MsgBlock:
 def _check_nothing_undone(before: Checkpoint | None, after: Checkpoint | None) -> None:
     """Raise _Changed when a truncation began or ended between two looks at the checkpoint, or the stream was replaced.
 
-    Otherwise it stays as it was, or a block was sealed, with a higher last sequence.
+    Otherwise it stays as it was, or was written again, with the same last sequence or a higher one.
     """
     if after == before:
         return
-    last_seq = before.last_seq if before is not None else 0
+    last_seq, truncations = (before.last_seq, before.truncations) if before is not None else (0, 0)
     is_truncated = any(checkpoint is not None and checkpoint.truncate_seq is not None for checkpoint in (before, after))
-    if after is None or after.last_seq <= last_seq or is_truncated:
+    if after is None or after.last_seq < last_seq or after.truncations != truncations or is_truncated:
+        raise _Changed
+    if before is not None and after.stream_id != before.stream_id:
         raise _Changed
 
 
