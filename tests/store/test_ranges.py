@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from array import array
 from types import ModuleType
 
@@ -45,6 +46,18 @@ def test_the_last_sequence_of_all_is_not_followed_by_the_first(kind: str) -> Non
 
 
 @both_twins
+@pytest.mark.parametrize("count_max", [-1, 0, 1, 3, 4, 5, 100])
+def test_sequences_as_json_stop_at_a_number_of_them(kind: str, count_max: int) -> None:
+    found = load_twin(NAME, kind).seqs_json(*columns((0, 0), (9, 11), (U64_MAX, U64_MAX)), count_max)
+    assert json.loads(found) == [0, 9, 10, 11, U64_MAX][: max(count_max, 0)]
+
+
+@both_twins
+def test_sequences_as_json_of_a_range_without_end(kind: str) -> None:
+    assert load_twin(NAME, kind).seqs_json(*columns((0, U64_MAX)), 3) == b"[0,1,2]"
+
+
+@both_twins
 def test_columns_of_different_lengths_are_refused(kind: str) -> None:
     twin, good, bad = load_twin(NAME, kind), columns((1, 1)), (array("Q", [1]), array("Q"))
     for call in (lambda: twin.merge_ranges(*good, *bad), lambda: twin.merge_ranges(*bad, *good)):
@@ -52,6 +65,8 @@ def test_columns_of_different_lengths_are_refused(kind: str) -> None:
             call()
     with pytest.raises(ValueError, match="1 starts and 0 ends"):
         twin.encode_ranges(*bad)
+    with pytest.raises(ValueError, match="1 starts and 0 ends"):
+        twin.seqs_json(*bad, 1)
 
 
 @both_twins

@@ -401,3 +401,15 @@ def test_a_small_set_changes_a_large_one_range_by_range(pairs: list[tuple[int, i
     model = set(range(0, 400, 2))
     change(seqs, model, ("update" if adding else "difference_update", pairs), 100)
     assert list(seqs) == sorted(model)
+
+
+@given(st.lists(PAIR, max_size=5), st.lists(PAIR, max_size=8), st.integers(0, 120), st.integers(0, 120))
+def test_what_is_appended_from_another_set_is_what_it_holds(
+    below: list[tuple[int, int]], others: list[tuple[int, int]], first: int, last: int
+) -> None:
+    mine, other = SequenceSet(below), SequenceSet(others)
+    first = max(first, mine.last + 1) if mine else first
+    expected = SequenceSet([*mine.ranges(), *other.ranges_between(first, last)])
+    mine.append_from(other, first, last)
+    assert mine == expected
+    assert mine.count == expected.count

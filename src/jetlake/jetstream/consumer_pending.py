@@ -9,11 +9,11 @@ For the last message of each subject the list that was made at creation comes fi
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Sequence
 
 from jetlake.store.engine import BlockStore
-from jetlake.subjects import is_subset
 
 
 class NumPending:
@@ -35,12 +35,10 @@ class NumPending:
     def use_filters(self, filters: Sequence[str], store: BlockStore) -> None:
         """Count others from now on; of the list there remains what they match."""
         self.filters = filters or (">",)
-        live = [seq for seq in self.last_seqs if store.catalog.is_live(seq)]
-        self.last_seqs = deque(seq for seq in live if self._is_match(store.subject_of(seq)))
+        if self.last_seqs:
+            matching = set(store.matching_seqs(self.filters, self.last_seqs[0], self.last_seqs[-1]))
+            self.last_seqs = deque(filter(matching.__contains__, self.last_seqs))
         self._gaps = self._list_gaps = -1
-
-    def _is_match(self, subject: str) -> bool:
-        return any(is_subset(subject, filter) for filter in self.filters)
 
     def value(self, store: BlockStore, next_seq: int) -> int:
         """How many there are from a sequence on; while the list lasts, its rest and what comes after it."""
@@ -76,6 +74,6 @@ class NumPending:
         catalog = store.catalog
         gaps = catalog.last_seq - catalog.table.total
         if gaps != self._list_gaps:
-            self._list_count = sum(catalog.is_live(seq) for seq in self.last_seqs)
+            self._list_count = catalog.count_live(array("Q", self.last_seqs))
             self._list_gaps = gaps
         return self._list_count

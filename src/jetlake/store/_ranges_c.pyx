@@ -11,6 +11,7 @@ from jetlake.store import _ranges_py as _py
 
 cdef enum:
     VARINT_SIZE_MAX = 10
+    NUMBER_SIZE_MAX = 20            # decimal digits
 
 cdef array.array _U64 = make_array("Q")
 
@@ -79,6 +80,52 @@ def encode_ranges(const uint64_t[::1] starts not None, const uint64_t[::1] ends 
         at = _put_varint(_put_varint(at, starts[i] - previous), ends[i] - starts[i])
         previous = ends[i]
     return PyBytes_FromStringAndSize(<const char*>start, at - start)
+
+
+cdef inline uint8_t* _put_number(uint8_t* out, uint64_t number) noexcept nogil:
+    cdef uint8_t digits[NUMBER_SIZE_MAX]
+    cdef int count = 0
+    while True:
+        digits[count] = <uint8_t>(c'0' + number % 10)
+        count += 1
+        number //= 10
+        if number == 0:
+            break
+    while count:
+        count -= 1
+        out[0] = digits[count]
+        out += 1
+    return out
+
+
+def seqs_json(const uint64_t[::1] starts not None, const uint64_t[::1] ends not None, Py_ssize_t count_max):
+    """A JSON array of the sequences in ranges, the first so many of them."""
+    _py.check_columns(starts.shape[0], ends.shape[0])
+    cdef uint64_t left = 0, most = max(count_max, 0), seq, last
+    cdef Py_ssize_t i
+    for i in range(starts.shape[0]):
+        left = most if ends[i] - starts[i] >= most - left else left + ends[i] - starts[i] + 1
+        if left == most:
+            break
+    out = bytearray((NUMBER_SIZE_MAX + 1) * left + 2)
+    cdef uint8_t* start = <uint8_t*>PyByteArray_AS_STRING(out)
+    cdef uint8_t* at = start + 1
+    start[0] = c'['
+    i = 0
+    while left:
+        seq, last = starts[i], ends[i]
+        i += 1
+        while left:
+            at = _put_number(at, seq)
+            at[0] = c','
+            at += 1
+            left -= 1
+            if seq == last:
+                break
+            seq += 1
+    at -= at > start + 1            # the last comma
+    at[0] = c']'
+    return PyBytes_FromStringAndSize(<const char*>start, at + 1 - start)
 
 
 cdef inline bint _get_varint(const uint8_t* data, Py_ssize_t* offset, Py_ssize_t end, uint64_t* value) noexcept nogil:

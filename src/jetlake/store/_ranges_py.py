@@ -8,6 +8,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from heapq import merge
+from itertools import chain, islice
 
 from jetlake.store.varint import U64_MAX, decode_varint, encode_varint, varint_size
 
@@ -37,6 +38,13 @@ def encode_ranges(starts: Sequence[int], ends: Sequence[int]) -> bytes:
         parts += [encode_varint(first - previous), encode_varint(last - first)]
         previous = last
     return b"".join(parts)
+
+
+def seqs_json(starts: Sequence[int], ends: Sequence[int], count_max: int) -> bytes:
+    """A JSON array of the sequences in ranges, the first so many of them."""
+    check_columns(len(starts), len(ends))
+    seqs = chain.from_iterable(range(first, last + 1) for first, last in zip(starts, ends, strict=True))
+    return b"[%s]" % b",".join(b"%d" % seq for seq in islice(seqs, max(count_max, 0)))
 
 
 def decode_ranges(data: bytes, offset: int, range_count: int) -> tuple[array[int], array[int], int, int]:

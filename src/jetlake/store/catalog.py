@@ -12,12 +12,14 @@ stores of a process share.
 from __future__ import annotations
 
 import threading
-from bisect import bisect_right
+from array import array
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 
 from jetlake.errors import MessageNotFound
 from jetlake.store.block import BlockIndex, MsgBlock
+from jetlake.store.ranges import merge_ranges
 from jetlake.store.record import Record
 from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.subject_table import SubjectTable
@@ -98,6 +100,16 @@ class Catalog:
     def is_live(self, seq: int) -> bool:
         block = self.block_of(seq)
         return block is not None and block.is_live(seq)
+
+    def count_live(self, seqs: array[int]) -> int:
+        """How many of some sequences, in ascending order, are live; one pass over them and what is gone."""
+        count = place = 0
+        for block in self.blocks_from(seqs[0]) if seqs else ():
+            place = bisect_left(seqs, block.first_seq, place)
+            part = seqs[place : bisect_right(seqs, block.last_seq, place)]
+            count += merge_ranges(*block.gone.arrays, part, part)[2] - block.gone.count if part else 0
+            place += len(part)
+        return count
 
     def next_live(self, seq: int) -> int | None:
         """The first live sequence at or after one."""
@@ -182,8 +194,7 @@ class Catalog:
                 continue
             if block.first_seq > expected:
                 gone.add_range(expected, block.first_seq - 1)
-            for first, last in block.gone.ranges_between(max(expected, block.first_seq), block.last_seq):
-                gone.add_range(first, last)
+            gone.append_from(block.gone, max(expected, block.first_seq), block.last_seq)
             expected = block.last_seq + 1
         return gone
 

@@ -238,6 +238,11 @@ class BlockStore(Retention):
         return {decode_subject(subject): count for subject, count in found.items()}
 
     @locked
+    def subjects_page(self, filters: str | Sequence[str], offset: int, count_max: int) -> tuple[int, bytes]:
+        """How many subjects match, and some of their totals as a JSON object; any number of subjects is a short job."""
+        return self.queries.subjects_page(self.queries.filter(filters), offset, count_max)
+
+    @locked
     def all_last_seqs(self) -> list[int]:
         """The last sequence of every subject, ascending."""
         return self.queries.last_seqs(self.queries.filter(">"), None, None)
@@ -248,6 +253,11 @@ class BlockStore(Retention):
     ) -> list[int]:
         """The last sequence, at or before max_seq, of every subject that one of the filters matches, ascending."""
         return self.queries.last_seqs(self.queries.filter(filters), max_seq, count_max)
+
+    @locked
+    def matching_seqs(self, filters: str | Sequence[str], first: int, last: int) -> list[int]:
+        """The live messages between two sequences that one of the filters matches, ascending."""
+        return list(self.queries.matching(self.queries.filter(filters), first, last + 1))
 
     @locked
     def num_pending(self, start: int, filters: str | Sequence[str] = ">", *, last_per_subject: bool = False) -> Pending:

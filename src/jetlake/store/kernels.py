@@ -10,7 +10,18 @@ from importlib import import_module
 
 _log = logging.getLogger("jetlake.store")
 
-KERNELS = ("ranges", "record", "subject_filter", "subject_table", "subject_scan", "scan", "encode", "summary", "trim")
+KERNELS = (
+    "ranges",
+    "record",
+    "subject_filter",
+    "subject_table",
+    "subject_scan",
+    "subject_lists",
+    "scan",
+    "encode",
+    "summary",
+    "trim",
+)
 
 
 def _are_built() -> bool:

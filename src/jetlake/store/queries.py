@@ -30,7 +30,9 @@ from jetlake.store.subject_table import (
     count_live,
     find_match,
     find_match_back,
+    last_seqs,
     list_live,
+    totals_json,
 )
 from jetlake.store.summary import may_hold
 from jetlake.subjects import check_filter
@@ -230,13 +232,29 @@ class Queries:
         table = self.catalog.table
         return {table.subject(slot): table.count(slot) for slot in table.match(filter.subjects)}
 
+    def subjects_page(self, filter: Filter, offset: int, count_max: int) -> tuple[int, bytes]:
+        """How many subjects match, and a JSON object with the totals of some of them, in order."""
+        slots = self.catalog.table.match(filter.subjects)
+        return len(slots), totals_json(self.catalog.table, slots[offset : offset + count_max])
+
     def last_seqs(self, filter: Filter, max_seq: int | None, count_max: int | None) -> list[int]:
         """The last sequence of each matching subject, or its last one at or before max_seq; ascending."""
         table = self.catalog.table
+        slots = table.match(filter.subjects)
+        if max_seq is not None and max_seq < self.catalog.last_seq:
+            return self._last_seqs_before(slots, max_seq, count_max)
+        if count_max is not None and len(slots) > count_max:
+            raise TooManyResults(count_max)
+        seqs, stale = last_seqs(table, slots)
+        return sorted([*seqs, *map(self.last_of, stale)]) if stale else seqs.tolist()
+
+    def _last_seqs_before(self, slots: Sequence[int], max_seq: int, count_max: int | None) -> list[int]:
+        """The last sequences at or before one, of those subjects that have any."""
+        table = self.catalog.table
         seqs = []
-        for slot in table.match(filter.subjects):
+        for slot in slots:
             seq: int | None = self.last_of(slot)
-            if max_seq is not None and seq is not None and seq > max_seq:
+            if seq is not None and seq > max_seq:
                 seq = self.prev_seq(_literal(table.subject(slot)), max_seq) if table.first(slot) <= max_seq else None
             if seq is not None:
                 seqs.append(seq)

@@ -27,7 +27,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 
 from jetlake.store._ranges_py import decode_number
-from jetlake.store.ranges import decode_ranges, encode_ranges, merge_ranges
+from jetlake.store.ranges import decode_ranges, encode_ranges, merge_ranges, seqs_json
 from jetlake.store.varint import U64_MAX, encode_varint
 
 VERSION = 1
@@ -87,6 +87,21 @@ class SequenceSet:
     def add_all(self, seqs: array[int]) -> None:
         """Add sequences, given in ascending order: one pass over them and all ranges."""
         self._starts, self._ends, self._count = merge_ranges(self._starts, self._ends, seqs, seqs)
+
+    def append_from(self, other: SequenceSet, first: int, last: int) -> None:
+        """Add what another set holds of first to last, which must lie above all that is here; one copy of arrays."""
+        low, high = other._touched(first, last) if first <= last else (0, 0)
+        if low >= high:
+            return
+        starts, ends = other._starts[low:high], other._ends[low:high]
+        starts[0], ends[-1] = max(first, starts[0]), min(last, ends[-1])
+        _check_range(self._ends[-1] + 1 if self._ends else 0, starts[0])
+        self._count += sum(ends) - sum(starts) + len(starts)
+        if self._ends and self._ends[-1] + 1 == starts[0]:
+            self._ends[-1] = ends.pop(0)
+            del starts[0]
+        self._starts += starts
+        self._ends += ends
 
     def remove(self, seq: int) -> bool:
         """Remove one sequence; True if it was there."""
@@ -238,6 +253,10 @@ class SequenceSet:
     def encode(self) -> bytes:
         """The encoded form; equal sets have equal bytes."""
         return bytes((VERSION,)) + encode_varint(self.range_count) + encode_ranges(self._starts, self._ends)
+
+    def as_json(self, count_max: int) -> bytes:
+        """The sequences as a JSON array, the first so many of them."""
+        return seqs_json(self._starts, self._ends, count_max)
 
     @classmethod
     def decode(cls, data: bytes | bytearray | memoryview) -> SequenceSet:

@@ -13,14 +13,17 @@ from jetlake.store.kernels import COMPILED
 
 if TYPE_CHECKING:
     from jetlake.store._subject_filter_py import SubjectFilter
+    from jetlake.store._subject_lists_py import last_seqs, totals_json
     from jetlake.store._subject_scan_py import count_live, count_matches, find_match, find_match_back, list_live
     from jetlake.store._subject_table_py import SubjectTable
 elif COMPILED:
     from jetlake.store._subject_filter_c import SubjectFilter
+    from jetlake.store._subject_lists_c import last_seqs, totals_json
     from jetlake.store._subject_scan_c import count_live, count_matches, find_match, find_match_back, list_live
     from jetlake.store._subject_table_c import SubjectTable
 else:
     from jetlake.store._subject_filter_py import SubjectFilter
+    from jetlake.store._subject_lists_py import last_seqs, totals_json
     from jetlake.store._subject_scan_py import count_live, count_matches, find_match, find_match_back, list_live
     from jetlake.store._subject_table_py import SubjectTable
 
@@ -39,5 +42,7 @@ __all__ = [
     "count_matches",
     "find_match",
     "find_match_back",
+    "last_seqs",
     "list_live",
+    "totals_json",
 ]

@@ -19,7 +19,14 @@ def encode_json(value: object) -> bytes:
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
-        return msgspec.json.encode(readable(msgspec.to_builtins(value)))
+        return msgspec.json.encode(readable(msgspec.to_builtins(value, enc_hook=_parsed)))
+
+
+def _parsed(part: object) -> Any:
+    """A part that is JSON already."""
+    if isinstance(part, msgspec.Raw):
+        return msgspec.json.decode(part)
+    raise TypeError(f"{type(part).__name__} has no JSON form")
 
 
 def readable(value: Any) -> Any:

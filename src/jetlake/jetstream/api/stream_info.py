@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Raw
 
 from jetlake.jetstream import errors
 from jetlake.jetstream.stream_config import config_json
@@ -23,9 +24,9 @@ def stream_info(
     with_domain: bool = True,
     with_cluster: bool = False,
     with_deleted: bool = False,
-    subjects: dict[str, int] | None = None,
+    subjects: bytes | None = None,
 ) -> dict[str, Any]:
-    """The fields of a StreamInfo. Which calls show what is nats-server's choice."""
+    """The fields of a StreamInfo. Which calls show what is nats-server's choice. `subjects` is a JSON object."""
     host = stream.host
     info: dict[str, Any] = {
         "config": config_json(stream.config, with_server=with_server),
@@ -52,7 +53,7 @@ def readable(subject: str) -> str:
     return subject.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def _state(stream: Stream, with_deleted: bool, subjects: dict[str, int] | None) -> dict[str, Any]:
+def _state(stream: Stream, with_deleted: bool, subjects: bytes | None) -> dict[str, Any]:
     state = stream.store.state() if with_deleted else stream.store.fast_state()
     last_time_ns = max(state.last_time_ns, stream.skipped_ns)
     shown: dict[str, Any] = {
@@ -65,23 +66,15 @@ def _state(stream: Stream, with_deleted: bool, subjects: dict[str, int] | None) 
     }
     if state.num_subjects:
         shown["num_subjects"] = state.num_subjects
-    if subjects:
-        shown["subjects"] = {readable(subject): count for subject, count in subjects.items()}
+    if subjects is not None:
+        shown["subjects"] = Raw(subjects)
     if state.num_deleted:
         shown["num_deleted"] = state.num_deleted
     if with_deleted and state.num_deleted:
         if state.num_deleted > DELETED_COUNT_MAX:
             raise errors.STREAM_INFO_MAX_SUBJECTS()
-        shown["deleted"] = _sequences(state.deleted.ranges(), DELETED_COUNT_MAX)
+        shown["deleted"] = Raw(state.deleted.as_json(DELETED_COUNT_MAX))
     if state.lost:
-        shown["lost"] = {"msgs": _sequences(state.lost.ranges(), LOST_COUNT_MAX), "bytes": 0}
+        shown["lost"] = {"msgs": Raw(state.lost.as_json(LOST_COUNT_MAX)), "bytes": 0}
     shown["consumer_count"] = consumer_count(stream)
     return shown
-
-
-def _sequences(ranges: Iterable[tuple[int, int]], count_max: int) -> list[int]:
-    """The sequences in ranges, as many as may be shown."""
-    found: list[int] = []
-    for first, last in ranges:
-        found.extend(range(first, min(last, first + count_max - len(found) - 1) + 1))
-    return found

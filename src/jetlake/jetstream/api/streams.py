@@ -80,10 +80,10 @@ def info(request: Request) -> None:
     stream = request.stream
     offset, filter = max(fields.get("offset", 0), 0), fields.get("subjects_filter", "")
     page, subjects = dict(_BLANK_PAGE), None
-    totals = stream.store.subjects_totals(filter) if filter and is_valid_subject(filter) else {}
-    if totals:
-        page = {"total": len(totals), "offset": offset, "limit": SUBJECTS_MAX}
-        subjects = {subject: totals[subject] for subject in sorted(totals)[offset : offset + SUBJECTS_MAX]}
+    if filter and is_valid_subject(filter):
+        total, shown = stream.store.subjects_page(filter, offset, SUBJECTS_MAX)
+        page = {"total": total, "offset": offset, "limit": SUBJECTS_MAX} if total else page
+        subjects = shown if offset < total else None
     details = fields.get("deleted_details", False)
     request.reply({**page, **stream_info(stream, with_cluster=True, with_deleted=details, subjects=subjects)})
 

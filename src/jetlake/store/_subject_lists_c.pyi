@@ -1,0 +1,1 @@
+from jetlake.store._subject_lists_py import *
