@@ -24,8 +24,12 @@ SIZES = {
     "ack_all": 20_000,
     "interest_ends": 20_000,
     "interest_ends_by_filter": 20_000,
+    "deliveries_given_up": 60_000,
+    "redeliveries_at_once": 200_000,
+    "purge_of_a_filter": 100_000,
+    "purge_of_one_subject": 60_000,
     "purge_that_keeps": 40_000,
-    "roll_up": 20_000,
+    "roll_up": 80_000,
     "ttl_expiry_at_once": 10_000,
     "delete_from_compressed": 60_000,
 }

@@ -242,8 +242,52 @@ def test_max_ack_pending_leaves_room_for_so_many() -> None:
 def test_a_message_that_left_the_stream_is_dropped() -> None:
     book = ledger()
     deliver(book, 1, 2)
-    assert book.drop(1) == Dropped(1, 1, 1)
-    assert floor(book) == (1, 1) and book.drop(1) is None
+    assert book.pending_among([1, 7]) == [Dropped(1, 1, 1)]
+    assert book.drop(array("Q", [1, 7]))
+    assert floor(book) == (1, 1) and not book.drop(array("Q", [1]))
+
+
+def test_many_messages_that_left_move_the_floor_as_one_after_the_other_does() -> None:
+    book, other = ledger(), ledger()
+    for each in (book, other):
+        deliver(each, 1, 2, 3, 5, 8)
+        each.nak(2, None, 0)
+        each.redeliver(2, 0)
+    book.drop(array("Q", [1, 2, 5]))
+    for seq in (1, 2, 5):
+        other.drop(array("Q", [seq]))
+    assert book.state() == other.state()
+    assert floor(book) == (2, 2) and list(book.pending_seqs) == [3, 8] and book.redelivered == {}
+
+
+def test_a_message_whose_deadline_was_noted_twice_is_due_once() -> None:
+    book = ledger()
+    deliver(book, 1, 2, 3)
+    book.deadlines.add(10 * S, 1, 3)
+    book.deadlines.add(10 * S, 2, 2)
+    book.expire(10 * S)
+    assert list(book.queue) == [1, 2, 3] and len(book.deadlines) == 0
+
+
+def test_what_is_due_beyond_a_bound_stays_due() -> None:
+    book = ledger()
+    deliver(book, *range(1, 8))
+    deliver(book, 8, 9, now_ns=3 * S)
+    book.expire(10 * S, 3)
+    assert list(book.queue) == [1, 2, 3] and book.deadlines.next_ns == 10 * S
+    book.expire(10 * S, 3)
+    book.expire(10 * S, 3)
+    assert list(book.queue) == [*range(1, 8)] and book.deadlines.next_ns == 13 * S
+    book.expire(13 * S, 3)
+    assert list(book.queue) == [*range(1, 10)] and book.deadlines.next_ns is None
+
+
+def test_what_is_given_up_beyond_a_bound_waits_for_the_next_time() -> None:
+    book = ledger(max_deliver=1)
+    deliver(book, *range(1, 6))
+    assert [each.seq for each in book.expire(10 * S, 3)] == [1, 2, 3]
+    assert [each.seq for each in book.expire(10 * S, 3)] == [4, 5]
+    assert book.expire(10 * S, 3) == [] and not book.pending
 
 
 def test_skipping_ahead_forgets_what_lies_before() -> None:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from jetlake.broker.broker import Broker
 from jetlake.jetstream import publish
+from jetlake.jetstream import stream as stream_module
 from jetlake.jetstream.service import JetStream
 from jetlake.jetstream.stream import Stream, refused_acks
 from jetlake.jetstream.stream_config import Retention
@@ -387,3 +388,55 @@ def test_a_message_whose_rules_fail_is_refused_and_the_next_is_stored(
     refused, stored = bench.acks()
     assert refused["error"] == {"code": 500, "err_code": 10051, "description": "internal error"}
     assert stored["seq"] == 1 and len(bench.host.failures) == 1
+
+
+# Purges of many messages
+
+
+def purge_request(bench: Bench, **fields: Any) -> None:
+    payload = json.dumps(fields).encode()
+    bench.client.say(b"PUB $JS.API.STREAM.PURGE.S in.9 %d\r\n%s\r\n" % (len(payload), payload))
+
+
+@pytest.mark.parametrize(
+    ("fields", "purged", "left"),
+    [({}, 10, []), ({"seq": 15}, 7, [15, 17, 19]), ({"keep": 4}, 6, [13, 15, 17, 19]), ({"seq": 99}, 10, [])],
+)
+def test_a_purge_of_many_takes_turns_with_others(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, fields: dict[str, int], purged: int, left: list[int]
+) -> None:
+    monkeypatch.setattr(stream_module, "PURGED_COUNT_MAX", 3)
+    stream = bench.create()
+    for number in range(20):
+        stream.store.append("s.a" if number % 2 == 0 else "s.b", b"")
+    purge_request(bench, filter="s.a", **fields)
+    assert bench.client.heard() == b"" and stream.store.fast_state().msgs == 17
+    stream.store.append("s.a", b"")  # it came after the purge
+    bench.host.settle()
+    assert b'"purged":%d' % purged in bench.client.heard()
+    assert stream.store.matching_seqs("s.a", 1, 99) == [*left, 21]
+    assert stream.store.fast_state().msgs == 11 + len(left)
+
+
+def test_a_purge_of_many_that_fails_halfway_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_module, "PURGED_COUNT_MAX", 3)
+    stream = bench.create()
+    for number in range(20):
+        stream.store.append("s.a" if number % 2 == 0 else "s.b", b"")
+    bench.host.settle()
+    bench.client.heard()
+    purge_request(bench, filter="s.a")
+    bench.host.fails = OSError(errno.EIO, "no disk")
+    bench.host.settle()
+    assert b'"error"' in bench.client.heard()
+
+
+def test_a_stream_that_is_deleted_ends_its_purge(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_module, "PURGED_COUNT_MAX", 3)
+    stream = bench.create()
+    for number in range(20):
+        stream.store.append("s.a" if number % 2 == 0 else "s.b", b"")
+    purge_request(bench, filter="s.a")
+    bench.client.say(b"PUB $JS.API.STREAM.DELETE.S in.8 0\r\n\r\n")
+    bench.host.settle()
+    assert b'"description":"stream not found"' in bench.client.heard()

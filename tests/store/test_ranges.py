@@ -46,6 +46,14 @@ def test_the_last_sequence_of_all_is_not_followed_by_the_first(kind: str) -> Non
 
 
 @both_twins
+def test_sequences_within_ranges_are_found(kind: str) -> None:
+    twin, ranges = load_twin(NAME, kind), columns((2, 3), (7, 7), (U64_MAX, U64_MAX))
+    assert twin.seqs_within(*ranges, array("Q", [1, 2, 3, 4, 6, 8, U64_MAX])) == array("Q", [2, 3, U64_MAX])
+    assert twin.seqs_within(*columns(), array("Q", [1])) == array("Q")
+    assert twin.seqs_within(*ranges, array("Q")) == array("Q")
+
+
+@both_twins
 @pytest.mark.parametrize("count_max", [-1, 0, 1, 3, 4, 5, 100])
 def test_sequences_as_json_stop_at_a_number_of_them(kind: str, count_max: int) -> None:
     found = load_twin(NAME, kind).seqs_json(*columns((0, 0), (9, 11), (U64_MAX, U64_MAX)), count_max)
@@ -67,6 +75,8 @@ def test_columns_of_different_lengths_are_refused(kind: str) -> None:
         twin.encode_ranges(*bad)
     with pytest.raises(ValueError, match="1 starts and 0 ends"):
         twin.seqs_json(*bad, 1)
+    with pytest.raises(ValueError, match="1 starts and 0 ends"):
+        twin.seqs_within(*bad, array("Q", [1]))
 
 
 @both_twins

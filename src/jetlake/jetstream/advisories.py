@@ -18,7 +18,7 @@ from jetlake.wire.json_text import encode_json
 if TYPE_CHECKING:
     from jetlake.broker.subscription import Msg
 
-_PREFIX = "$JS.EVENT.ADVISORY."
+ADVISORY_PREFIX = "$JS.EVENT.ADVISORY."
 _TYPE = "io.nats.jetstream.advisory.v1."
 _AUDIT = b"$JS.EVENT.ADVISORY.API"
 _ID_ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -37,7 +37,7 @@ def is_heard(account: Account, subject: bytes) -> bool:
 
 def send_advisory(account: Account, host: Host, subject: str, type: str, fields: dict[str, Any]) -> None:
     """Tell whoever listens on `$JS.EVENT.ADVISORY.<subject>`."""
-    full = encode_subject(_PREFIX + subject)
+    full = encode_subject(ADVISORY_PREFIX + subject)
     if is_heard(account, full):
         account.send(full, encode_event(host, _TYPE + type, fields))
 

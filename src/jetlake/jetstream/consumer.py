@@ -377,7 +377,10 @@ class Consumer:
             self.events.paused(self.pause.until_ns, False)
         if self.push is not None:
             self.push.tick(now_ns)
-        self._settle()
+        if (self.ledger.deadlines.next_ns or NEVER_NS) <= now_ns:  # more is to be delivered again before what is new
+            self._arm()
+        else:
+            self._settle()
 
     def _delete(self) -> None:
         """Nobody used it for long enough."""
@@ -390,8 +393,7 @@ class Consumer:
         if not dropped:
             return
         self.delivered_ns = now_ns
-        for each in dropped:
-            self.events.max_deliveries(each)
+        self.events.max_deliveries(dropped)
         self.changed()
 
     def unpin(self, group: str, reason: str) -> None:

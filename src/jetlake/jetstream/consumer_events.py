@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from jetlake.jetstream.advisories import encode_event, is_heard, send_advisory
+from jetlake.jetstream.advisories import ADVISORY_PREFIX, encode_event, is_heard, send_advisory
 from jetlake.jetstream.consumer_ledger import Dropped
 from jetlake.subjects import encode_subject
 from jetlake.wire.go_time import ZERO_TIME, format_time
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from jetlake.jetstream.consumer import Consumer
 
 DELETED_REASON = "Unacknowledged message was deleted"
+_AT_ONCE = 100  # events that are sent before others have their turn
 
 
 class ConsumerEvents:
@@ -31,9 +33,24 @@ class ConsumerEvents:
         until = format_time(pause_until_ns) if pause_until_ns is not None else ZERO_TIME
         self._send("PAUSE", "consumer_pause", paused=is_paused, pause_until=until)
 
-    def max_deliveries(self, dropped: Dropped) -> None:
-        """A message was delivered as often as it may be."""
+    def max_deliveries(self, dropped: list[Dropped]) -> None:
+        """Messages were delivered as often as they may be."""
+        self._send_many("MAX_DELIVERIES", dropped, self._max_deliveries)
+
+    def _max_deliveries(self, dropped: Dropped) -> None:
         self._send("MAX_DELIVERIES", "max_deliver", stream_seq=dropped.seq, deliveries=dropped.deliveries)
+
+    @property
+    def are_deletions_heard(self) -> bool:
+        """Whether it is of use to know which messages `deleted` is about."""
+        return self._is_heard("MSG_TERMINATED")
+
+    def deleted(self, dropped: list[Dropped]) -> None:
+        """Messages that were pending left the stream."""
+        self._send_many("MSG_TERMINATED", dropped, self._deleted)
+
+    def _deleted(self, dropped: Dropped) -> None:
+        self.terminated(dropped.seq, dropped.consumer_seq, dropped.deliveries, DELETED_REASON)
 
     def naked(self, seq: int, consumer_seq: int, deliveries: int) -> None:
         """A client refused a message."""
@@ -73,11 +90,24 @@ class ConsumerEvents:
 
     def _send(self, event: str, type: str, **fields: Any) -> None:
         consumer = self._consumer
-        subject = f"CONSUMER.{event}.{consumer.stream.name}.{consumer.name}"
-        send_advisory(consumer.account, consumer.host, subject, type, {**self._names(), **fields})
+        send_advisory(consumer.account, consumer.host, self._subject(event), type, {**self._names(), **fields})
+
+    def _send_many(self, event: str, dropped: list[Dropped], send: Callable[[Dropped], None]) -> None:
+        """Tell of many messages, if anybody listens: of some of them now, of others after others had their turn."""
+        if not self._is_heard(event):
+            return
+        for each in dropped[:_AT_ONCE]:
+            send(each)
+        if len(dropped) > _AT_ONCE:
+            self._consumer.host.call_soon(lambda: self._send_many(event, dropped[_AT_ONCE:], send))
+
+    def _is_heard(self, event: str) -> bool:
+        return is_heard(self._consumer.account, encode_subject(ADVISORY_PREFIX + self._subject(event)))
+
+    def _subject(self, event: str) -> str:
+        return f"CONSUMER.{event}.{self._consumer.stream.name}.{self._consumer.name}"
 
     def _send_group(self, event: str, type: str, group: str, **fields: Any) -> None:
         consumer = self._consumer
-        subject = f"CONSUMER.{event}.{consumer.stream.name}.{consumer.name}"
         names = {"account": consumer.account.name, **self._names(), "group": group}
-        send_advisory(consumer.account, consumer.host, subject, type, {**names, **fields})
+        send_advisory(consumer.account, consumer.host, self._subject(event), type, {**names, **fields})

@@ -24,10 +24,12 @@ from jetlake.jetstream.ack_pending import TIME_MAX_NS, AckPending
 from jetlake.jetstream.consumer_config import AckPolicy, ConsumerConfig
 from jetlake.jetstream.redelivery import Deadlines, RedeliveryQueue
 from jetlake.store.consumer_store import ConsumerState, PackedPending, Pending
+from jetlake.store.format import SEQ_MAX
 
 # Runs of deliveries share a deadline if they are no further apart than this part of the wait.
 _SLACK_PART = 16
 _DEADLINES_MIN = 1024
+EXPIRED_COUNT_MAX = 4096  # messages that become due before others have their turn
 
 
 class Dropped(NamedTuple):
@@ -116,15 +118,18 @@ class Ledger:
             return self._ack_wait_ns
         return self._backoff_ns[min(self.redelivered.get(seq, 0), len(self._backoff_ns) - 1)]
 
-    def expire(self, now_ns: int) -> list[Dropped]:
-        """Queue what is due for redelivery; what is given up at once is returned."""
-        expired: list[int] = []
-        for first, last in self.deadlines.due(now_ns):
+    def expire(self, now_ns: int, count_max: int = EXPIRED_COUNT_MAX) -> list[Dropped]:
+        """Queue what is due for redelivery, about so many: the rest stays due. What is given up at once is returned."""
+        expired: set[int] = set()
+        seen: set[tuple[int, int]] = set()
+        while len(expired) < count_max and (found := self.deadlines.pop_due(now_ns)) is not None:
+            first, last = found
             if first == last:
-                expired += self._expired_one(first, now_ns)
-            else:
-                expired += self._expired_run(first, last, now_ns)
-        return self.queue_again(sorted(set(expired)))
+                expired.update(self._expired_one(first, now_ns))
+            elif found not in seen:
+                seen.add(found)
+                expired.update(self._expired_run(first, last, now_ns, count_max - len(expired)))
+        return self.queue_again(sorted(expired))
 
     def _expired_one(self, seq: int, now_ns: int) -> list[int]:
         if not self.pending.consumer_seq(seq) or seq in self.queue:
@@ -135,8 +140,11 @@ class Ledger:
         self.deadlines.add(due_ns, seq, seq)
         return []
 
-    def _expired_run(self, first: int, last: int, now_ns: int) -> list[int]:
+    def _expired_run(self, first: int, last: int, now_ns: int, count_max: int) -> list[int]:
         overdue, earliest_ns = self.pending.overdue(first, last, now_ns - self._ack_wait_ns)
+        if len(overdue) > count_max:
+            self.deadlines.add(now_ns, overdue[count_max], last)
+            overdue = overdue[:count_max]
         if earliest_ns < TIME_MAX_NS:
             self.deadlines.add(earliest_ns + self._ack_wait_ns, first, last)
         if not self.redelivered and not self.queue:
@@ -250,13 +258,19 @@ class Ledger:
 
     # What the stream lost
 
-    def drop(self, seq: int) -> Dropped | None:
-        """A message is gone from the stream: what it was, if it was pending."""
-        dropped = Dropped(seq, self.pending.consumer_seq(seq), self.deliveries(seq))
-        self.queue.discard(seq)
-        self.ack(seq)
-        self.redelivered.pop(seq, None)
-        return dropped if dropped.consumer_seq else None
+    @property
+    def pending_seqs(self) -> array[int]:
+        """The stream sequences of all that is pending, ascending."""
+        return self.pending.overdue(0, SEQ_MAX, TIME_MAX_NS)[0]
+
+    def pending_among(self, seqs: Iterable[int]) -> list[Dropped]:
+        """What is known of those messages that are pending."""
+        found = (Dropped(seq, self.pending.consumer_seq(seq), self.deliveries(seq)) for seq in seqs)
+        return [each for each in found if each.consumer_seq]
+
+    def drop(self, seqs: array[int]) -> bool:
+        """Messages are gone from the stream; whether some were pending."""
+        return self.ack_many(array("Q", seqs), len(seqs)) > 0
 
     def skip_to(self, seq: int) -> None:
         """Everything below a sequence is gone for this consumer: go on there, and expect no acks from before."""

@@ -7,11 +7,10 @@ pending: by a number that grows with every loss, so that looking costs nothing w
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from jetlake.jetstream.consumer_events import DELETED_REASON
-from jetlake.jetstream.consumer_ledger import Dropped
 from jetlake.subjects import is_subset
 
 if TYPE_CHECKING:
@@ -51,10 +50,7 @@ class Losses:
 
     def removed(self, seq: int) -> bool:
         """One message is gone; whether it was pending."""
-        dropped = self._consumer.ledger.drop(seq)
-        if dropped is not None:
-            self._tell(dropped)
-        return dropped is not None
+        return self._drop(array("Q", (seq,)))
 
     def look(self, *, anyway: bool = False) -> None:
         """Drop what is pending and gone, if anything left the stream since the last time."""
@@ -62,10 +58,9 @@ class Losses:
         if count == self._seen_count and not anyway:
             return
         self._seen_count, self.looked_ns = count, self._consumer.host.clock()
-        ledger, is_live = self._consumer.ledger, self._consumer.stream.store.catalog.is_live
-        for seq in [seq for seq, _, _ in ledger.pending.entries() if not is_live(seq)]:
-            self.removed(seq)
-        for seq in [seq for seq in ledger.redelivered if not is_live(seq)]:
+        ledger, catalog = self._consumer.ledger, self._consumer.stream.store.catalog
+        self._drop(catalog.gone_among(ledger.pending_seqs))
+        for seq in catalog.gone_among(array("Q", sorted(ledger.redelivered))):
             del ledger.redelivered[seq]
 
     def _count(self) -> int:
@@ -74,11 +69,18 @@ class Losses:
         acked = stream.interest.removed_count if stream.interest is not None else 0
         return stream.store.catalog.last_seq - stream.store.catalog.table.total - acked
 
-    def _tell(self, dropped: Dropped) -> None:
+    def _drop(self, seqs: array[int]) -> bool:
+        """Messages are gone: tell of those that were pending; whether there were any."""
         consumer = self._consumer
+        if not seqs:
+            return False
+        told = consumer.ledger.pending_among(seqs) if consumer.events.are_deletions_heard else []
+        if not consumer.ledger.drop(seqs):
+            return False
         consumer.acked_ns = consumer.host.clock()
-        consumer.events.terminated(dropped.seq, dropped.consumer_seq, dropped.deliveries, DELETED_REASON)
+        consumer.events.deleted(told)
         consumer.changed()
+        return True
 
 
 def _overlaps(filters: Sequence[str], filter: str) -> bool:

@@ -74,6 +74,6 @@ class NumPending:
         catalog = store.catalog
         gaps = catalog.last_seq - catalog.table.total
         if gaps != self._list_gaps:
-            self._list_count = catalog.count_live(array("Q", self.last_seqs))
+            self._list_count = len(self.last_seqs) - len(catalog.gone_among(array("Q", self.last_seqs)))
             self._list_gaps = gaps
         return self._list_count

@@ -43,15 +43,14 @@ class Deadlines:
         self._latest = [time_ns, first, last]
         heapq.heappush(self._heap, self._latest)
 
-    def due(self, now_ns: int) -> list[tuple[int, int]]:
-        """The ranges whose time has come; they are taken out."""
-        found: dict[tuple[int, int], None] = {}
-        while self._heap and self._heap[0][0] <= now_ns:
-            entry = heapq.heappop(self._heap)
-            found[entry[1], entry[2]] = None
-            if entry is self._latest:
-                self._latest = None
-        return list(found)
+    def pop_due(self, now_ns: int) -> tuple[int, int] | None:
+        """A range whose time has come, which is taken out; None when there is none."""
+        if not self._heap or self._heap[0][0] > now_ns:
+            return None
+        entry = heapq.heappop(self._heap)
+        if entry is self._latest:
+            self._latest = None
+        return entry[1], entry[2]
 
     def clear(self) -> None:
         self._heap.clear()

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 
 UNCOMMITTED_SIZE_MAX = 32 * 1024 * 1024  # received and not committed; publishers are held beyond
 EXPIRED_COUNT_MAX = 500  # messages that leave by themselves before others have their turn
+PURGED_COUNT_MAX = 5000  # messages of a filter that are purged before others have their turn
 EXPIRY_STEP_NS = 50_000_000  # messages that are due together leave together
 REOPEN_S = 2
 
@@ -68,6 +69,7 @@ class Compacted(NamedTuple):
 
 
 Store = FileStore | MemStore
+Guard = Callable[[Callable[[], None]], Callable[[], None]]
 
 
 class Stream:
@@ -500,10 +502,39 @@ class Stream:
     def purge(self, filter: str = ">", *, seq: int = 0, keep: int = 0) -> int:
         """Remove messages; how many. Consumers are told even if it is none: they may not know what limits took."""
         purged = self.store.purge(filter, seq=seq, keep=keep)
+        self._purged(filter)
+        return purged
+
+    def _purged(self, filter: str) -> None:
         for consumer in list(self.consumers.values()):
             consumer.purged(filter)
         self._changed()
-        return purged
+
+    def purge_in_slices(self, filter: str, seq: int, keep: int, done: Callable[[int], None], guard: Guard) -> None:
+        """The same for a client; others have their turn if many are to go. `done` is told how many these are.
+
+        What is stored meanwhile stays, since the end is fixed now. `guard` is put around what happens later.
+        """
+        catalog = self.store.catalog
+        count, last = self.store.num_pending(0, filter).msgs - keep, catalog.last_seq
+
+        def step(first: int, purged: int) -> None:
+            if self._is_closed:
+                raise errors.STREAM_NOT_FOUND()
+            some = min(count - purged, PURGED_COUNT_MAX)
+            seqs = self.store.purge_first(filter, first, min(seq - 1, last) if seq else last, some)
+            purged += len(seqs)
+            if len(seqs) == PURGED_COUNT_MAX:
+                self._changed()
+                self.host.call_soon(guard(lambda: step(seqs[-1] + 1, purged)))
+            else:
+                self._purged(filter)
+                done(purged)
+
+        if count <= PURGED_COUNT_MAX or count + keep == catalog.table.total:
+            done(self.purge(filter, seq=seq, keep=keep))
+        else:
+            step(catalog.first_seq, 0)
 
     def delete_message(self, seq: int, *, erase: bool, done: Callable[[bool], None], failed: Failed) -> None:
         """Remove one message, with its bytes if told so; `done` is told whether there was one, when that is durable."""

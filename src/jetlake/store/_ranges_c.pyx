@@ -59,6 +59,25 @@ def merge_ranges(const uint64_t[::1] starts not None, const uint64_t[::1] ends n
     return new_starts, new_ends, _count(new_starts, new_ends, count)
 
 
+def seqs_within(const uint64_t[::1] starts not None, const uint64_t[::1] ends not None,
+                const uint64_t[::1] seqs not None):
+    """Those of some sequences, in ascending order, that lie in a range."""
+    _py.check_columns(starts.shape[0], ends.shape[0])
+    cdef Py_ssize_t ranges = ends.shape[0], place = 0, count = 0, i
+    cdef array.array found = array.clone(_U64, seqs.shape[0], zero=False)
+    cdef uint64_t* out = _u64(found)
+    for i in range(seqs.shape[0]):
+        while place < ranges and ends[place] < seqs[i]:
+            place += 1
+        if place == ranges:
+            break
+        if starts[place] <= seqs[i]:
+            out[count] = seqs[i]
+            count += 1
+    array.resize(found, count)
+    return found
+
+
 cdef inline uint8_t* _put_varint(uint8_t* out, uint64_t number) noexcept nogil:
     while number >= 0x80:
         out[0] = <uint8_t>(number | 0x80)

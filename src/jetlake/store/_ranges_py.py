@@ -6,6 +6,7 @@ Ranges lie in two columns, first and last sequences; they ascend, and neither ov
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Sequence
 from heapq import merge
 from itertools import chain, islice
@@ -38,6 +39,19 @@ def encode_ranges(starts: Sequence[int], ends: Sequence[int]) -> bytes:
         parts += [encode_varint(first - previous), encode_varint(last - first)]
         previous = last
     return b"".join(parts)
+
+
+def seqs_within(starts: Sequence[int], ends: Sequence[int], seqs: Sequence[int]) -> array[int]:
+    """Those of some sequences, in ascending order, that lie in a range."""
+    check_columns(len(starts), len(ends))
+    found, place = array("Q"), 0
+    for seq in seqs:
+        place = bisect_left(ends, seq, place)
+        if place == len(ends):
+            break
+        if starts[place] <= seq:
+            found.append(seq)
+    return found
 
 
 def seqs_json(starts: Sequence[int], ends: Sequence[int], count_max: int) -> bytes:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 
 from jetlake.errors import MessageNotFound
 from jetlake.store.block import BlockIndex, MsgBlock
-from jetlake.store.ranges import merge_ranges
+from jetlake.store.ranges import seqs_within
 from jetlake.store.record import Record
 from jetlake.store.sequence_set import SequenceSet
 from jetlake.store.subject_table import SubjectTable
@@ -101,15 +101,16 @@ class Catalog:
         block = self.block_of(seq)
         return block is not None and block.is_live(seq)
 
-    def count_live(self, seqs: array[int]) -> int:
-        """How many of some sequences, in ascending order, are live; one pass over them and what is gone."""
-        count = place = 0
+    def gone_among(self, seqs: array[int]) -> array[int]:
+        """Those of some sequences, in ascending order, that hold no message; one pass over them and what is gone."""
+        gone, place = array("Q"), 0
         for block in self.blocks_from(seqs[0]) if seqs else ():
-            place = bisect_left(seqs, block.first_seq, place)
-            part = seqs[place : bisect_right(seqs, block.last_seq, place)]
-            count += merge_ranges(*block.gone.arrays, part, part)[2] - block.gone.count if part else 0
-            place += len(part)
-        return count
+            start = bisect_left(seqs, block.first_seq, place)
+            stop = bisect_right(seqs, block.last_seq, start)
+            gone += seqs[place:start]  # before the first block, or between two
+            gone += seqs_within(*block.gone.arrays, seqs[start:stop])
+            place = stop
+        return gone + seqs[place:]
 
     def next_live(self, seq: int) -> int | None:
         """The first live sequence at or after one."""

@@ -310,6 +310,17 @@ class BlockStore(Retention):
         return False
 
     @locked
+    def purge_first(self, filters: str, first: int, last: int, count_max: int) -> array[int]:
+        """Delete the oldest of the matching messages between two sequences, so many at most; which they were.
+
+        For a purge of so many that others should have their turn in between.
+        """
+        self._check_writable()
+        seqs = self._purge_first(filters, first, last, count_max)
+        self._done()
+        return seqs
+
+    @locked
     def purge(self, filters: str = ">", *, seq: int = 0, keep: int = 0) -> int:
         """Delete matching messages: all, or those below `seq`, or all but the newest `keep`. How many."""
         self._check_writable()

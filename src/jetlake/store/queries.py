@@ -13,6 +13,7 @@ somebody asks.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -193,6 +194,10 @@ class Queries:
                 continue
             if not (hashes and block.subject_bits) or may_hold(block.subject_bits, hashes):
                 yield from list_live(*self._live_columns(filter, block, first, last))
+
+    def live_in(self, block: MsgBlock, start: int) -> array[int]:
+        """Every live sequence of a block from one on, ascending."""
+        return list_live(*self._live_columns(self.filter(">"), block, max(start, block.first_seq), block.last_seq))
 
     def num_pending(self, start: int, filter: Filter, last_per_subject: bool) -> Pending:
         """How many matching messages lie at or after `start`; or how many subjects have their last one there."""

@@ -152,11 +152,7 @@ class Retention(ABC):
 
     def _evict_scattered(self, block: MsgBlock, count: int) -> int:
         """Remove up to so many messages of the first block, which has deleted ones between them; how many."""
-        seqs = array("Q")
-        for first, last in block.live_runs(self.catalog.first_seq, block.last_seq):
-            seqs.extend(range(first, min(last + 1, first + count - len(seqs))))
-            if len(seqs) == count:
-                break
+        seqs = self.queries.live_in(block, self.catalog.first_seq)[:count]
         remove_all(self, seqs, are_oldest=True)
         return len(seqs)
 
@@ -330,11 +326,16 @@ class Retention(ABC):
         """Remove the messages that match, below `seq` or but for the newest `keep`."""
         catalog, filter = self.catalog, self.queries.filter(filters)
         count = catalog.table.match_total(filter.subjects) - keep
-        stop = min(seq, catalog.last_seq + 1) if seq else catalog.last_seq + 1
-        seqs = array("Q", islice(self.queries.matching(filter, catalog.first_seq, stop), max(count, 0)))
+        last = min(seq - 1, catalog.last_seq) if seq else catalog.last_seq
+        return len(self._purge_first(filters, catalog.first_seq, last, count))
+
+    def _purge_first(self, filters: str, first: int, last: int, count_max: int) -> array[int]:
+        """Remove the oldest of the messages that match between two sequences; which they were."""
+        matching = self.queries.matching(self.queries.filter(filters), first, last + 1)
+        seqs = array("Q", islice(matching, max(count_max, 0)))
         if seqs:
-            remove_all(self, seqs, are_oldest=True)
-        return len(seqs)
+            remove_all(self, seqs, are_oldest=first <= self.catalog.first_seq)
+        return seqs
 
     def _compact(self, seq: int) -> int:
         """Remove everything below a sequence."""

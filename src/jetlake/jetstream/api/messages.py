@@ -119,12 +119,17 @@ def purge(request: Request) -> None:
         raise errors.STREAM_SEALED()
     if stream.config.deny_purge:
         raise errors.STREAM_PURGE_FAILED("stream purge not permitted")
-    purged = stream.purge(filter or ">", seq=seq, keep=keep) if not filter or is_valid_subject(filter) else 0
 
     def failed(error: ApiError) -> None:
         request.fail(errors.STREAM_PURGE_FAILED(error.description))
 
-    stream.when_durable(lambda: request.reply({"success": True, "purged": purged}), failed)
+    def answer(purged: int) -> None:
+        stream.when_durable(lambda: request.reply({"success": True, "purged": purged}), failed)
+
+    if filter and not is_valid_subject(filter):
+        answer(0)
+    else:
+        stream.purge_in_slices(filter or ">", seq, keep, answer, request.guarded)
 
 
 ENDPOINTS = [
