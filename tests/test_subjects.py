@@ -16,6 +16,7 @@ from jetlake.subjects import (
     decode_subject,
     encode_subject,
     first_overlap,
+    first_tokens,
     is_literal,
     is_subset,
     literal_prefix,
@@ -158,3 +159,23 @@ def test_filters_of_many_tokens_are_compared_without_recursion() -> None:
     long = ".".join("a" * 50_000)
     assert FilterSet([f"{long}.*"]).overlaps(f"{long}.b")
     assert FilterSet([f"{long}.>"]).covers(f"{long}.b")
+
+
+@pytest.mark.parametrize(
+    ("members", "expected"),
+    [
+        (["a.1.*", "a.2.*"], None),
+        (["a.1.*", "a.1.*"], (0, 1)),
+        (["a.1.*", "a.*.2"], (0, 1)),
+        (["a*.1", "b*.1"], None),
+        (["a*.*", "*a.*"], None),
+        (["a\nb", "b"], None),
+        (["", ""], (0, 1)),
+    ],
+)
+def test_overlaps_among_filters_that_look_alike(members: list[str], expected: tuple[int, int] | None) -> None:
+    assert first_overlap(members) == expected
+
+
+def test_first_tokens_are_those_before_the_first_dot() -> None:
+    assert first_tokens(["a.b", "a.c", "*.d", "e", ">"]) == {"a", "*", "e", ">"}

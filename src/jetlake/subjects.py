@@ -19,8 +19,10 @@ from typing import Any
 from jetlake.errors import BadSubject
 
 _FORBIDDEN = re.compile(r"[\x00 \t\n\v\f\r]")
-# A subject with nothing in it that needs a second look: most are, and there may be thousands in one request.
-_PLAIN = re.compile(r"(?:[^\x00 \t\n\v\f\r.*>\ud800-\udfff]++\.)*+[^\x00 \t\n\v\f\r.*>\ud800-\udfff]++")
+# A filter with nothing in it that needs a second look: most are, and there may be thousands in one request.
+_TOKEN = r"[^\x00 \t\n\v\f\r.*>\ud800-\udfff]++"
+_PLAIN = re.compile(rf"(?:(?:{_TOKEN}|\*)\.)*+(?:{_TOKEN}|\*|>)")
+_LITERAL = re.compile(r"[^.*>\n]+")
 
 
 def encode_subject(subject: str) -> bytes:
@@ -156,6 +158,8 @@ class FilterSet:
 
 def first_overlap(filters: Sequence[str]) -> tuple[int, int] | None:
     """The places of the first filter that overlaps with a later one, and of the first such one."""
+    if _are_alike(filters) and len(set(filters)) == len(filters):
+        return None
     later, first = FilterSet(), -1
     for place in range(len(filters) - 1, -1, -1):
         if later.overlaps(filters[place]):
@@ -164,6 +168,17 @@ def first_overlap(filters: Sequence[str]) -> tuple[int, int] | None:
     if first < 0:
         return None
     return first, next(place for place in range(first + 1, len(filters)) if overlaps(filters[first], filters[place]))
+
+
+def first_tokens(filters: Iterable[str]) -> set[str]:
+    """The tokens that filters begin with. Two sets of filters without a token in common, or a wildcard, are apart."""
+    return {filter.partition(".")[0] for filter in filters}
+
+
+def _are_alike(filters: Sequence[str]) -> bool:
+    """Whether all have their wildcards in the same places: then two that differ, differ where both are literal."""
+    text = _LITERAL.sub("a", "\n".join(filters))
+    return text.count("\n") == len(filters) - 1 and len(set(text.split("\n"))) == 1
 
 
 def _plant(node: _Trie, tokens: list[str]) -> None:

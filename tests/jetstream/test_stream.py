@@ -393,9 +393,10 @@ def test_a_message_whose_rules_fail_is_refused_and_the_next_is_stored(
 # Purges of many messages
 
 
-def purge_request(bench: Bench, **fields: Any) -> None:
+def purge_request(bench: Bench, **fields: Any) -> bytes:
+    """Ask for a purge, and what is heard at once."""
     payload = json.dumps(fields).encode()
-    bench.client.say(b"PUB $JS.API.STREAM.PURGE.S in.9 %d\r\n%s\r\n" % (len(payload), payload))
+    return bench.client.say(b"PUB $JS.API.STREAM.PURGE.S in.9 %d\r\n%s\r\n" % (len(payload), payload))
 
 
 @pytest.mark.parametrize(
@@ -409,8 +410,7 @@ def test_a_purge_of_many_takes_turns_with_others(
     stream = bench.create()
     for number in range(20):
         stream.store.append("s.a" if number % 2 == 0 else "s.b", b"")
-    purge_request(bench, filter="s.a", **fields)
-    assert bench.client.heard() == b"" and stream.store.fast_state().msgs == 17
+    assert purge_request(bench, filter="s.a", **fields) == b"" and stream.store.fast_state().msgs == 17
     stream.store.append("s.a", b"")  # it came after the purge
     bench.host.settle()
     assert b'"purged":%d' % purged in bench.client.heard()
@@ -440,3 +440,66 @@ def test_a_stream_that_is_deleted_ends_its_purge(bench: Bench, monkeypatch: pyte
     bench.client.say(b"PUB $JS.API.STREAM.DELETE.S in.8 0\r\n\r\n")
     bench.host.settle()
     assert b'"description":"stream not found"' in bench.client.heard()
+
+
+# Streams with many subjects
+
+
+def api(bench: Bench, subject: str, **fields: Any) -> bytes:
+    """Ask, and what is heard at once."""
+    payload = json.dumps(fields).encode() if fields else b""
+    return bench.client.say(b"PUB $JS.API.%s in.9 %d\r\n%s\r\n" % (subject.encode(), len(payload), payload))
+
+
+def taken(bench: Bench, *subjects: str) -> list[str]:
+    """The subjects whose messages a stream takes."""
+    account = bench.broker.default_account
+    return [subject for subject in subjects if account.capture_of(subject.encode()) is not None]
+
+
+def test_a_stream_is_answered_when_it_takes_all_its_subjects(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_module, "SUBJECTS_AT_ONCE", 2)
+    assert api(bench, "STREAM.CREATE.S", name="S", subjects=["a", "b", "c", "d", "e"]) == b""
+    assert taken(bench, *"abcde") == ["a", "b"]
+    bench.host.settle()
+    assert taken(bench, *"abcde") == [*"abcde"] and b'"did_create":true' in bench.client.heard()
+
+
+def test_an_update_takes_the_place_of_one_that_is_not_through(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream_module, "SUBJECTS_AT_ONCE", 2)
+    assert api(bench, "STREAM.CREATE.S", name="S", subjects=["a", "b", "c", "d", "e"]) == b""
+    assert api(bench, "STREAM.UPDATE.S", name="S", subjects=["b", "c", "x", "y", "z"]) == b""
+    assert taken(bench, *"abcdexyz") == ["b", "c", "x"]
+    bench.host.settle()
+    heard = bench.client.heard()
+    assert taken(bench, *"abcdexyz") == [*"bcxyz"]
+    assert b"stream_create_response" in heard and b"stream_update_response" in heard and b"error" not in heard
+
+
+def test_a_stream_can_be_deleted_before_it_takes_all_its_subjects(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_module, "SUBJECTS_AT_ONCE", 2)
+    assert api(bench, "STREAM.CREATE.S", name="S", subjects=["a", "b", "c", "d", "e"]) == b""
+    heard = api(bench, "STREAM.DELETE.S")
+    bench.host.settle()
+    heard += bench.client.heard()
+    assert taken(bench, *"abcde") == []
+    assert b"stream_create_response" in heard and b"stream_delete_response" in heard
+
+
+def test_an_update_of_other_things_leaves_the_subjects_alone(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.create(subjects=["a", "b"])
+    monkeypatch.setattr(bench.broker.default_account, "add_capture_in_steps", None)
+    api(bench, "STREAM.UPDATE.S", name="S", subjects=["a", "b"], max_msgs=7)
+    bench.host.settle()
+    assert b'"max_msgs":7' in bench.client.heard() and taken(bench, "a", "b") == ["a", "b"]
+
+
+def test_a_stream_with_many_subjects_takes_them_all_after_a_restart(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_module, "SUBJECTS_AT_ONCE", 2)
+    bench.create(subjects=["a", "b", "c", "d", "e"])
+    bench.restart()
+    assert taken(bench, *"abcde") == [*"abcde"]

@@ -13,8 +13,9 @@ Accounts meet where one imports what another exports (`use_imports`; see `jetlak
 from __future__ import annotations
 
 import random
+import sys
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from jetlake.broker.imports import ServiceImport, Shadow, StreamImport, as_stored
@@ -108,7 +109,7 @@ class Account:
         self.clients: dict[int, Client] = {}
         self.jetstream: object | None = None
         self._captures: Sublist[_CaptureEntry] = Sublist()
-        self._capture_entries: dict[int, list[_CaptureEntry]] = {}
+        self._capture_entries: dict[int, dict[bytes, _CaptureEntry]] = {}
         self._watches: Sublist[Watch] = Sublist()
         self._table = RouteTable()
         self._prefixes: dict[bytes, tuple[Subscription, Subscription]] = {}  # whose it is, and who takes runs of it
@@ -221,20 +222,47 @@ class Account:
     # Streams
 
     def add_capture(self, capture: Capture) -> None:
-        """Let a stream have the messages of its subjects."""
-        entries = [_CaptureEntry(pattern, capture) for pattern in capture.patterns]
+        """Let a stream have the messages of its subjects; if it had others before, of these from now on."""
+        for _ in self.add_capture_in_steps(capture, sys.maxsize):
+            pass
+
+    def add_capture_in_steps(self, capture: Capture, count_max: int) -> Iterator[None]:
+        """The same, so many subjects at a time. What it no longer wants goes first, at once.
+
+        Whoever starts again, or removes the capture, drops the rest of these steps.
+        """
+        before, wanted = self._capture_entries.get(id(capture), {}), dict.fromkeys(capture.patterns)
+        entries: dict[bytes, _CaptureEntry] = {}
         self._capture_entries[id(capture)] = entries
-        for entry in entries:
-            self._captures.insert(entry)
-            self._cast_shadows(entry.listener)
-        self._is_stale = True
-        self._forget_replies()
+        for subject, entry in before.items():
+            if subject in wanted:
+                entries[subject] = entry
+            else:
+                self._remove_entry(entry)
+        added = [subject for subject in wanted if subject not in entries]
+        self._captures_changed()
+        for first in range(0, len(added), count_max):
+            if first:
+                yield
+            for subject in added[first : first + count_max]:
+                entries[subject] = entry = _CaptureEntry(subject, capture)
+                self._captures.insert(entry)
+                if self._stream_imports:
+                    self._cast_shadows(entry.listener)
+            self._captures_changed()
 
     def remove_capture(self, capture: Capture) -> None:
         """A stream no longer wants messages."""
-        for entry in self._capture_entries.pop(id(capture), ()):
-            self._captures.remove(entry)
+        for entry in self._capture_entries.pop(id(capture), {}).values():
+            self._remove_entry(entry)
+        self._captures_changed()
+
+    def _remove_entry(self, entry: _CaptureEntry) -> None:
+        self._captures.remove(entry)
+        if self._shadows:
             self._drop_shadows(entry.listener)
+
+    def _captures_changed(self) -> None:
         self._is_stale = True
         self._forget_replies()
 
@@ -248,7 +276,7 @@ class Account:
     def use_imports(self, streams: Sequence[StreamImport], services: Sequence[ServiceImport]) -> None:
         """Have these from other accounts, and nothing else."""
         listeners = [sub for sub in self.sublist if sub.client is not None and not isinstance(sub, Shadow)]
-        listeners += [entry.listener for entries in self._capture_entries.values() for entry in entries]
+        listeners += [entry.listener for entries in self._capture_entries.values() for entry in entries.values()]
         for service in self._services:
             self.remove(service)
             service.door.shut()
@@ -379,8 +407,8 @@ class Account:
         captures = []
         for entries in self._capture_entries.values():
             if entries:
-                route = Route(entries[0].capture, Match((), ()))
-                captures.append(([entry.subject for entry in entries], self._number(route)))
+                route = Route(next(iter(entries.values())).capture, Match((), ()))
+                captures.append((list(entries), self._number(route)))
         self._table.clear(captures, list({sub.subject for sub in self.sublist}))
 
     def _route(self, subject: bytes) -> Route:
@@ -417,12 +445,19 @@ class Account:
 class _CaptureEntry:
     """One subject of a stream."""
 
-    __slots__ = ("capture", "listener", "subject")
+    __slots__ = ("_listener", "capture", "subject")
     queue = None
 
     def __init__(self, subject: bytes, capture: Capture) -> None:
         self.subject, self.capture = subject, capture
-        self.listener = Subscription(subject, handler=capture.ingest_msg)  # for what is imported
+        self._listener: Subscription | None = None
+
+    @property
+    def listener(self) -> Subscription:
+        """Who takes what is imported; made if anything is."""
+        if self._listener is None:
+            self._listener = Subscription(self.subject, handler=self.capture.ingest_msg)
+        return self._listener
 
 
 def shuffled(group: tuple[Subscription, ...]) -> Iterable[Subscription]:

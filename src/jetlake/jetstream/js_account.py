@@ -36,7 +36,7 @@ from jetlake.jetstream.stream_meta import (
     write_meta,
 )
 from jetlake.jetstream.stream_rules import check_config, check_update, refuse_later_work
-from jetlake.subjects import FilterSet
+from jetlake.subjects import FilterSet, first_tokens
 
 if TYPE_CHECKING:
     from jetlake.jetstream.service import JetStream
@@ -190,7 +190,7 @@ class JsAccount:
                 self.files.make_dirs(directory)
                 meta = StreamMeta(created_ns=created_ns, config=config)
                 write_meta(self.files, directory, meta, self.encryption.sealer)
-            stream = self.open_stream(config, created_ns)
+            stream = self.open_stream(config, created_ns, at_once=False)
         except (OSError, JetLakeError) as error:
             self.host.log("error", f"stream not created name={config.name} account={self.account.name} {error=!s}")
             if is_made:
@@ -200,7 +200,12 @@ class JsAccount:
         return stream
 
     def open_stream(
-        self, config: StreamConfig, created_ns: int, recover: Callable[[Stream], None] = lambda stream: None
+        self,
+        config: StreamConfig,
+        created_ns: int,
+        recover: Callable[[Stream], None] = lambda stream: None,
+        *,
+        at_once: bool = True,
     ) -> Stream:
         """Open a stream's store, and let it take messages once `recover` is through."""
         is_file = config.storage is Storage.FILE
@@ -212,7 +217,7 @@ class JsAccount:
             stream.abandon()
             raise
         self.streams[config.name] = stream
-        stream.open()
+        stream.open(at_once=at_once)
         return stream
 
     def _forget(self, directory: str) -> None:
@@ -234,9 +239,13 @@ class JsAccount:
         return errors.STREAM_NOT_FOUND() if reason is None else errors.STREAM_OFFLINE_REASON(reason)
 
     def _check_overlap(self, config: StreamConfig) -> None:
-        mine = FilterSet(config.subjects)
+        mine, tokens = None, first_tokens(config.subjects)
         for name, stream in self.streams.items():
-            if name != config.name and any(map(mine.overlaps, stream.config.subjects)):
+            theirs = stream.config.subjects
+            if name == config.name or _begin_apart(tokens, first_tokens(theirs)):
+                continue
+            mine = mine or FilterSet(config.subjects)
+            if any(map(mine.overlaps, theirs)):
                 raise errors.STREAM_SUBJECT_OVERLAP()
 
     def _check_limits(self, config: StreamConfig, added_bytes: int, own_bytes: int) -> None:
@@ -356,6 +365,11 @@ class Room:
         left = max(self._account.left(self._storage), 0)
         self._steps = min(left // self._step_size, _STEPS_MAX) // 8
         return left // 4
+
+
+def _begin_apart(some: set[str], others: set[str]) -> bool:
+    """Whether no subject can begin as filters of both do."""
+    return some.isdisjoint(others) and not (some | others) & {"*", ">"}
 
 
 def _check_consumers(stream: Stream, config: StreamConfig) -> None:

@@ -17,7 +17,7 @@ Always true: acks and answers go out in the order of what they answer, and none 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -53,11 +53,13 @@ if TYPE_CHECKING:
     from jetlake.jetstream.consumer_keeper import Unreadable
     from jetlake.jetstream.js_account import JsAccount
 
+SUBJECTS_AT_ONCE = 1000  # that a stream takes up before others have their turn
 UNCOMMITTED_SIZE_MAX = 32 * 1024 * 1024  # received and not committed; publishers are held beyond
 EXPIRED_COUNT_MAX = 500  # messages that leave by themselves before others have their turn
 PURGED_COUNT_MAX = 5000  # messages of a filter that are purged before others have their turn
 EXPIRY_STEP_NS = 50_000_000  # messages that are due together leave together
 REOPEN_S = 2
+_NO_MORE = object()
 
 
 class Compacted(NamedTuple):
@@ -102,6 +104,8 @@ class Stream:
         self._sync: Timer | None = None
         self._expiry_ns = 0
         self._is_open = self._is_closed = False
+        self._capturing: Iterator[None] | None = None  # what is left of taking up its subjects
+        self._opening: list[Callable[[], None]] = []  # who waits for that
         self._use(config)
         self._schedule_expiry()
 
@@ -591,7 +595,7 @@ class Stream:
     def update(self, config: StreamConfig) -> None:
         """Take another configuration. The account has checked it and keeps it."""
         had_interest, count = self.interest is not None, self.store.fast_state().msgs
-        self.config = config
+        old, self.config = self.config, config
         self.store.update(limits(config))
         if isinstance(self.store, FileStore):
             self.store.use_options(self.js.encryption.file_options(config))
@@ -601,8 +605,8 @@ class Stream:
                 consumer.purged()
         if self.interest is not None and not had_interest:
             self.interest.begin()
-        self.account.remove_capture(self)
-        self.account.add_capture(self)
+        if config.subjects != old.subjects:
+            self._capture()
         self._direct_run.open()
         self._changed()
 
@@ -653,17 +657,47 @@ class Stream:
 
     # Leaving
 
-    def open(self) -> None:
-        """Take messages from now on."""
+    def open(self, *, at_once: bool = True) -> None:
+        """Take messages from now on; or soon, if it has many subjects: see `when_open`."""
         self._is_open = True
-        self.account.add_capture(self)
+        if at_once:
+            self.account.add_capture(self)
+        else:
+            self._capture()
         if isinstance(self.store, FileStore) and self.store.has_more:  # blocks with another compression
             self.host.commit_soon(self)
         self._direct_run.open()
 
+    def _capture(self) -> None:
+        """Take messages of the subjects that are configured now. Of many it takes some after others had their turn."""
+        steps = self._capturing = self.account.add_capture_in_steps(self, SUBJECTS_AT_ONCE)
+
+        def step() -> None:
+            if self._capturing is not steps:
+                return
+            if next(steps, _NO_MORE) is None:
+                self.host.call_soon(step)
+            else:
+                self._captured()
+
+        step()
+
+    def _captured(self) -> None:
+        self._capturing, waiting, self._opening = None, self._opening, []
+        for callback in waiting:
+            self._call(callback)
+
+    def when_open(self, callback: Callable[[], None]) -> None:
+        """Call back once messages of all its subjects are taken, at once if they are; or if it is closed."""
+        if self._capturing is None:
+            callback()
+        else:
+            self._opening.append(callback)
+
     def close(self) -> None:
         """Take no more messages. What was taken has to be committed before `stop`."""
         self._is_open = False
+        self._captured()
         self.account.remove_capture(self)
         self._direct_run.close()
 

@@ -61,7 +61,7 @@ def check_config(
     config: StreamConfig, *, pedantic: bool, account: AccountJetStream, server: JetStreamLimits
 ) -> StreamConfig:
     """The configuration with everything filled in; raises ApiError. Doing it again changes nothing."""
-    _check_sizes(config)
+    check_sizes(config)
     config = _with_counts(config, pedantic)
     config = _with_window(config, pedantic, server.duplicate_window_ns)
     if config.deny_purge and config.allow_rollup_hdrs:
@@ -132,7 +132,8 @@ def _invalid(text: str) -> ApiError:
     return errors.STREAM_INVALID_CONFIG(text)
 
 
-def _check_sizes(config: StreamConfig) -> None:
+def check_sizes(config: StreamConfig) -> None:
+    """Raise ApiError for a name, or anything else of any length, that is too long."""
     if not is_valid_name(config.name):
         raise _invalid("stream name is required and can not contain '.', '*', '>', '\\', '/'")
     if len(encode_subject(config.name)) > NAME_SIZE_MAX:

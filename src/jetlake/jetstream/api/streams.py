@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from jetlake.jetstream import errors
+from jetlake.jetstream.answers import Failed
 from jetlake.jetstream.api.request import Endpoint, Request
 from jetlake.jetstream.api.stream_info import stream_info
 from jetlake.jetstream.json_shape import BOOL, INT, STRING, Struct, is_empty_request, is_json
+from jetlake.jetstream.stream import Stream
 from jetlake.jetstream.stream_config import parse_request, with_level
-from jetlake.jetstream.stream_rules import check_create, is_valid_subject
+from jetlake.jetstream.stream_rules import check_create, check_sizes, is_valid_subject
 
 NAMES_MAX = 1024
 LIST_MAX = 256
@@ -30,7 +33,9 @@ def create(request: Request) -> None:
     if request.account.when_gone(config.name, request.guarded(lambda: create(request))):
         return  # a stream of that name is on its way out
     stream = request.account.create(config, pedantic=pedantic)
-    stream.when_durable(
+    _answer_when_ready(
+        request,
+        stream,
         lambda: request.reply({**stream_info(stream, with_domain=False), "did_create": True}),
         lambda error: request.fail(errors.STREAM_CREATE(error.description)),
     )
@@ -41,12 +46,20 @@ def update(request: Request) -> None:
     config = request.account.checked(config, pedantic=pedantic)
     if config.name != request.names[0]:
         raise errors.STREAM_NAME_MISMATCH()
-    stream = request.stream
-    request.account.update(stream, request.account.checked(with_level(config), pedantic=pedantic))
-    stream.when_durable(
+    stream, config = request.stream, with_level(config)
+    check_sizes(config)  # once more, since its level counts
+    request.account.update(stream, config)
+    _answer_when_ready(
+        request,
+        stream,
         lambda: request.reply(stream_info(stream)),
         lambda error: request.fail(errors.STREAM_UPDATE(error.description)),
     )
+
+
+def _answer_when_ready(request: Request, stream: Stream, done: Callable[[], None], failed: Failed) -> None:
+    """Answer once a stream takes all its subjects, and all of this is durable."""
+    stream.when_open(request.guarded(lambda: stream.when_durable(done, failed)))
 
 
 def delete(request: Request) -> None:
