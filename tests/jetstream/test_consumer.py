@@ -46,6 +46,24 @@ def test_a_request_waits_for_messages(world: World) -> None:
     assert world.info()["num_waiting"] == 0
 
 
+def test_a_waiting_consumer_with_many_filters_hears_of_what_it_wants_alone(world: World) -> None:
+    many = [f"s.m.{number}" for number in range(100)]
+    world.create(filter_subjects=many)
+    for number in range(6):
+        world.create(f"other{number}", filter_subject=f"s.o.{number}")
+        world.next(name=f"other{number}", reply=f"in.other{number}")
+    world.next(reply="in.many")
+    world.publish(b"x", subject="s.o.7")
+    assert world.peer.take() == []
+    world.publish(b"two", subject="s.o.2")
+    world.publish(b"99", subject="s.m.99")
+    assert payloads(world.peer.take()) == [b"two", b"99"]
+    world.create(filter_subjects=many[:99])
+    world.next(reply="in.many")
+    world.publish(b"98", b"again", subject="s.m.98")
+    assert payloads(world.peer.take()) == [b"98"]
+
+
 def test_requests_take_turns(world: World) -> None:
     world.create()
     for number in (1, 2):

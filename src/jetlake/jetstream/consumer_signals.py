@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING
 
 from jetlake.broker.sublist import Sublist
 from jetlake.store.engine import BlockStore
+from jetlake.store.subject_table import SubjectFilter
 from jetlake.subjects import encode_subject
 
 if TYPE_CHECKING:
     from jetlake.jetstream.consumer import Consumer
     from jetlake.jetstream.stream import Stream
 
+_MANY = 64  # filters of one consumer that are too many for the index
 _FEW = 4  # so many waiting consumers are asked themselves
 _AT_ONCE = 32  # and so many deliver before others have their turn
 
@@ -34,6 +36,20 @@ class _Entry:
         self.consumer, self.subject = consumer, encode_subject(subject)
 
 
+class _Broad:
+    """A consumer with many filters. To put each into an index takes longer than to ask them together, seldom."""
+
+    def __init__(self, consumer: Consumer) -> None:
+        self.consumer = consumer
+        self._filter: SubjectFilter | None = None
+
+    def wants_any(self, subjects: set[bytes]) -> bool:
+        if self._filter is None:
+            queries = self.consumer.stream.store.queries
+            self._filter = queries.filter(self.consumer.config.filters).subjects
+        return any(map(self._filter.matches, subjects))
+
+
 class Signals:
     """The consumers of one stream, by what they want. It takes their place in `stream.waiting`."""
 
@@ -41,6 +57,7 @@ class Signals:
         self._stream = stream
         self._filters: Sublist[_Entry] = Sublist()
         self._entries: dict[int, list[_Entry]] = {}
+        self._broad: dict[int, _Broad] = {}  # consumers with many filters, which are not in the index
         self._unfiltered: dict[int, Consumer] = {}  # those that wait
         self._filtered: dict[int, Consumer] = {}
         self._full: dict[int, Consumer] = {}
@@ -50,7 +67,11 @@ class Signals:
     def add(self, consumer: Consumer) -> None:
         """Take in a consumer, or its new filters."""
         self.remove(consumer)
-        entries = self._entries[id(consumer)] = [_Entry(consumer, subject) for subject in consumer.config.filters]
+        filters = consumer.config.filters
+        if len(filters) > _MANY:
+            self._broad[id(consumer)] = _Broad(consumer)
+            return
+        entries = self._entries[id(consumer)] = [_Entry(consumer, subject) for subject in filters]
         for entry in entries:
             self._filters.insert(entry)
 
@@ -58,12 +79,13 @@ class Signals:
         """A consumer goes."""
         for entry in self._entries.pop(id(consumer), ()):
             self._filters.remove(entry)
+        self._broad.pop(id(consumer), None)
         self.set_waiting(consumer, False)
         self._full.pop(id(consumer), None)
 
     def set_waiting(self, consumer: Consumer, is_waiting: bool) -> None:
         """Whether a consumer could deliver a new message at once."""
-        waiting = self._filtered if self._entries.get(id(consumer)) else self._unfiltered
+        waiting = self._filtered if consumer.config.filters else self._unfiltered
         if is_waiting:
             waiting[id(consumer)] = consumer
         else:
@@ -110,6 +132,9 @@ class Signals:
             for entry in self._filters.match(subject).plain:
                 if id(entry.consumer) in self._filtered:
                     found[id(entry.consumer)] = entry.consumer
+        for key, broad in self._broad.items():
+            if key in self._filtered and broad.wants_any(subjects):
+                found[key] = broad.consumer
         return list(found.values())
 
 

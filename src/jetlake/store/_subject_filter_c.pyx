@@ -85,10 +85,19 @@ cdef Py_ssize_t lower_bound(
     return low
 
 
-def order_of(bytes text):
-    """Literals come first; then by prefix."""
+def prefix_of(bytes text):
+    """What all subjects that a pattern matches begin with."""
     cdef Pattern pattern = parse_pattern(text)
-    return not pattern.literal, text[:pattern.prefix_size]
+    return text[:pattern.prefix_size]
+
+
+cdef list in_order(tuple patterns):
+    """Literals come first, then the others by their prefix."""
+    cdef list literals = [], others = []
+    cdef bytes text
+    for text in patterns:
+        (literals if parse_pattern(text).literal else others).append(text)
+    return sorted(literals) + sorted(others, key=prefix_of)
 
 
 @cython.final
@@ -104,7 +113,7 @@ cdef class SubjectFilter:
         self.items = <Pattern*> malloc(max(self.item_count, 1) * sizeof(Pattern))
         if self.items == NULL:
             raise MemoryError
-        for i, pattern in enumerate(sorted(self.patterns, key=order_of)):
+        for i, pattern in enumerate(in_order(self.patterns)):
             self.items[i] = parse_pattern(pattern)
             self.literal_count += self.items[i].literal
 

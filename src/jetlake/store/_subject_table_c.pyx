@@ -459,11 +459,11 @@ cdef class SubjectTable:
 
     cdef array.array _match_literals(self, SubjectFilter filter):
         cdef array.array found = array.clone(EMPTY, filter.item_count, False)
-        cdef Py_ssize_t count = 0
+        cdef Py_ssize_t count = 0, i
         cdef int64_t slot
-        for pattern in filter.patterns if filter.item_count == 1 else sorted(set(filter.patterns)):
-            slot = self._find(pattern)
-            if slot >= 0:
+        for i in range(filter.item_count):      # they are sorted; the same may be there twice
+            slot = self.find_c(filter.items[i].text, filter.items[i].size)
+            if slot >= 0 and (count == 0 or found.data.as_uints[count - 1] != slot):
                 found.data.as_uints[count] = <uint32_t> slot
                 count += 1
         array.resize(found, count)
