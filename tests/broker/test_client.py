@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
+from jetlake.broker.client import SUBS_AT_ONCE
 from tests.broker.sessions import QUIET, FakeConnection, connect, make_broker
 
 PLAIN = b'CONNECT {"verbose":false,"pedantic":false}\r\n'
@@ -80,6 +83,40 @@ def test_a_client_that_leaves_takes_its_subscriptions_along() -> None:
     bob.say(b"PUB a 0\r\n\r\n")
     assert ann.heard() == b"" and not broker.default_account.sublist.count
     assert list(broker.clients) == [bob.client.cid]
+
+
+def subscribe_many(client: FakeConnection) -> None:
+    client.say(b"".join(b"SUB many.%d %d\r\n" % (number, number) for number in range(3 * SUBS_AT_ONCE)))
+
+
+def test_nobody_hears_by_subscriptions_of_a_closed_client_that_are_still_in_the_index() -> None:
+    broker, later = make_broker(), list[Callable[[], None]]()
+    broker.call_soon = later.append
+    ann, bob, eve = connect(broker), connect(broker), connect(broker)
+    subscribe_many(ann)
+    ann.say(b"SUB work pool a\r\nSUB alone b\r\n")
+    bob.say(b"SUB work pool 1\r\nSUB in.* 2\r\n")
+    account, seen = broker.default_account, list[bool]()
+    account.watch(b"alone", lambda: seen.append(account.has_interest(b"alone")))
+    ann.client.close("gone")
+    assert seen == [False] and account.target(b"alone") is None and account.sublist.count > SUBS_AT_ONCE
+    eve.say(b"PUB work 0\r\n\r\n" * 50 + b"PUB work 0\r\n\r\n")
+    assert bob.heard().count(b"MSG work") == 51
+    assert b"503" in bob.say(b"PUB alone in.1 0\r\n\r\n")
+    while later:
+        later.pop(0)()
+    assert account.sublist.count == 2 and list(bob.client.subs) == [b"1", b"2"]
+
+
+def test_a_second_login_forgets_many_subscriptions_before_it_goes_on() -> None:
+    broker = make_broker()
+    client = connect(broker)
+    subscribe_many(client)
+    client.say(QUIET + b"PING\r\n")
+    assert client.client.is_checking and client.login is not None
+    while client.client.forget_some():
+        pass
+    assert not broker.default_account.sublist.count
 
 
 def test_a_message_may_come_byte_by_byte() -> None:

@@ -119,12 +119,10 @@ class Life(RuleBasedStateMachine):
             check(self.index.match(subject.encode()), self.model, subject)
         self.kept[subject] = self.index.generation, self.index.match(subject.encode())
 
-    @rule(subject=SUBJECTS, queue=st.sampled_from([b"q", b"r"]))
-    def ask_for_interest(self, subject: str, queue: bytes) -> None:
+    @rule(subject=SUBJECTS)
+    def ask_for_interest(self, subject: str) -> None:
         expected = [sub for sub in self.model if matches(sub.subject.decode(), subject)]
         assert self.index.has_interest(subject.encode()) is bool(expected)
-        in_queue = any(sub.queue == queue for sub in expected)
-        assert self.index.has_interest_in_queue(subject.encode(), queue) is in_queue
 
     @invariant()
     def cached_results_are_current_and_bounded(self) -> None:
@@ -182,7 +180,6 @@ def test_a_queue_group_spans_patterns() -> None:
         index.insert(sub)
     groups = {group[0].queue: group for group in index.match(b"a.b").queues}
     assert ids(groups[b"q"]) == ids([wide, narrow]) and ids(groups[b"r"]) == ids([other])
-    assert index.has_interest_in_queue(b"a.b", b"q") and not index.has_interest_in_queue(b"a.b", b"s")
 
 
 def test_two_equal_subscriptions_are_two() -> None:

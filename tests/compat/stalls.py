@@ -560,6 +560,24 @@ def many_subscriptions(world: World) -> None:
 
 
 @case
+def many_subscriptions_end(world: World) -> None:
+    """By UNSUB, by another CONNECT, and with the connection."""
+    subs = b"".join(b"SUB q.%d.* %d\r\n" % (number, number) for number in range(world.size // 2))
+    with Peer(world.server) as other:
+        other.socket.settimeout(ANSWER_S_MAX)
+        other.ask(subs)
+        with world.watched():
+            other.ask(b"".join(b"UNSUB %d\r\n" % number for number in range(world.size // 2)))
+        other.ask(subs)
+        with world.watched():
+            other.ask(b'CONNECT {"verbose":false}\r\n')
+        other.ask(subs)
+        with world.watched():
+            other.socket.close()
+            time.sleep(0.5)
+
+
+@case
 def many_subscribers_of_one_subject(world: World) -> None:
     count = world.size // 10
     with world.watched():

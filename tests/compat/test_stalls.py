@@ -20,6 +20,7 @@ SIZES = {
     "stream_info_of_deleted": 100_000,
     "last_per_subject": 60_000,
     "many_subscriptions": 6_000,
+    "many_subscriptions_end": 60_000,
     "long_pull": 150_000,
     "ack_all": 20_000,
     "interest_ends": 20_000,

@@ -180,10 +180,6 @@ class Account:
         """True when a client would receive a message on this subject."""
         return any(sub.hears(subject) for sub in _everybody(self.sublist.match(subject)))
 
-    def has_queue_interest(self, subject: bytes, queue: bytes) -> bool:
-        """True when a client of this queue group would receive a message on this subject."""
-        return self.sublist.has_interest_in_queue(subject, queue)
-
     def target(self, subject: bytes, queue: bytes | None = None) -> Subscription | None:
         """The one subscription of a client that a message to this subject reaches; None when none or several do."""
         found = self.sublist.match(subject)
@@ -191,9 +187,9 @@ class Account:
             subs: tuple[Subscription, ...] = found.plain if not found.queues else ()
         else:
             subs = next((group for group in found.queues if group[0].queue == queue), ()) if not found.plain else ()
-        if len(subs) == 1 and (sub := subs[0]).client is not None and not sub.is_filtered and not sub.max_msgs:
-            return sub
-        return None
+        if len(subs) != 1 or (sub := subs[0]).client is None or sub.client.is_closed:
+            return None
+        return sub if not sub.is_filtered and not sub.max_msgs else None
 
     def watch(self, subject: bytes, changed: Callable[[], None]) -> Watch:
         """Call back whenever a subscription that covers this subject comes or goes."""
@@ -209,15 +205,25 @@ class Account:
         """A subscription got an end: what was remembered of replies to it no longer holds."""
         self._forget_replies()
 
+    def client_closed(self) -> None:
+        """Nobody hears by the subscriptions of a client any more, before they are taken out."""
+        self._is_stale = True
+        self._forget_replies()
+        for watch in self._watches:
+            self._tell(watch)
+
     def _interest_changed(self, subject: bytes) -> None:
         self._is_stale = True
         self._forget_replies()
         if self._watches.count:
             for watch in self._watches.overlapping(subject):
-                try:
-                    watch.changed()
-                except Exception as error:  # not the fault of who came or left
-                    self._failed(f"interest subject={decode_subject(subject)}", error)
+                self._tell(watch)
+
+    def _tell(self, watch: Watch) -> None:
+        try:
+            watch.changed()
+        except Exception as error:  # not the fault of who came or left
+            self._failed(f"interest subject={decode_subject(watch.subject)}", error)
 
     # Streams
 
@@ -385,6 +391,7 @@ class Account:
         head, _, last = sub.subject.rpartition(b".")
         if (
             sub.client is None
+            or sub.client.is_closed
             or sub.is_filtered
             or sub.max_msgs
             or last not in (b"*", b">")

@@ -5,16 +5,18 @@ from __future__ import annotations
 import base64
 import os
 from array import array
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any
 
 from jetlake.broker import auth
 from jetlake.broker.account import Account, Failed, raise_it
 from jetlake.broker.auth import Authenticator, AuthOptions
-from jetlake.broker.client import Client, Connection
+from jetlake.broker.client import SUBS_AT_ONCE, Client, Connection
 from jetlake.broker.imports import ServiceImport, StreamImport
 from jetlake.broker.permissions import Permissions, ResponsePermission, go_quoted
+from jetlake.broker.subscription import Subscription
 from jetlake.clock import SECOND_NS, Clock, system_clock
 from jetlake.config import Import, ServerOptions, SubjectMapping
 from jetlake.config import Permissions as PermissionOptions
@@ -53,6 +55,8 @@ class Broker:
         self._imports: dict[str, tuple[Import, ...]] = {}
         self._last_cid = 0
         self._output: list[Client] = []
+        self._leaving: deque[tuple[Account, Iterator[Subscription]]] = deque()
+        self.call_soon: Callable[[Callable[[], None]], None] = lambda callback: callback()
         self.use_options(options)
 
     @property
@@ -155,6 +159,22 @@ class Broker:
             self.on_left(client)
         self.log("debug", f"{self.label(client)} - Client connection closed: {client.close_reason}")
 
+    def forget(self, client: Client) -> None:
+        """Take the subscriptions of a client that is closed out: if they are many, some now and the others soon."""
+        if len(client.subs) > SUBS_AT_ONCE:
+            client.account.client_closed()
+        rest = iter(list(client.subs.values()))  # which stay with the client: /connz shows them
+        if _forget_some(client.account, rest):
+            self._leaving.append((client.account, rest))
+            if len(self._leaving) == 1:
+                self.call_soon(self._forget_more)
+
+    def _forget_more(self) -> None:
+        if not _forget_some(*self._leaving[0]):
+            self._leaving.popleft()
+        if self._leaving:
+            self.call_soon(self._forget_more)
+
     def login_failed(self, client: Client) -> None:
         """Somebody is not who they say."""
         self.auth_errors += 1
@@ -237,6 +257,14 @@ class Broker:
 
 
 API_LEVEL = 5
+
+
+def _forget_some(account: Account, subs: Iterator[Subscription]) -> bool:
+    """Take some subscriptions out; False when there were fewer than that."""
+    some = list(islice(subs, SUBS_AT_ONCE))
+    for sub in some:
+        account.remove(sub)
+    return len(some) == SUBS_AT_ONCE
 
 
 def _smallest(limits: list[int]) -> int:

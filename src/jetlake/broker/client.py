@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import time
 from array import array
+from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 from jetlake.broker.auth import AUTHORIZATION_VIOLATION, Credentials, User
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
 ROOM_MAX = 8 * 1024 * 1024  # deliveries from streams pause when this much waits for the socket
 TURN_NS = 8_000_000  # for what was received from one client, before others have their turn
 OPS_FIRST_MAX = 16  # messages that are taken at once, until it is known how long they take
+SUBS_AT_ONCE = 1000  # that are taken out before others have their turn
 _BEFORE_CONNECT = ConnectOptions()
 
 
@@ -189,7 +192,7 @@ class Client:
         if self.is_connected:
             self._log_out()
         credentials = self.credentials
-        if self.broker.authenticator.is_slow(credentials):
+        if self.subs or self.broker.authenticator.is_slow(credentials):
             self.is_checking = True
             self.connection.check_login(credentials)
         else:
@@ -198,9 +201,14 @@ class Client:
     def _log_out(self) -> None:
         """Another CONNECT begins anew, perhaps as another user; subscriptions are forgotten, as in nats-server."""
         self.is_connected = False
-        for sub in list(self.subs.values()):
-            self.remove_subscription(sub)
+        self.forget_some()
         self.account.clients.pop(self.cid, None)
+
+    def forget_some(self) -> bool:
+        """Take some subscriptions out; False when there are no more."""
+        for sub in list(islice(self.subs.values(), SUBS_AT_ONCE)):
+            self.remove_subscription(sub)
+        return bool(self.subs)
 
     def finish_login(self, user: User | None) -> None:
         """The credentials were checked: let the client in, or not."""
@@ -234,15 +242,21 @@ class Client:
         has_responses = user.permissions is not None and user.permissions.responses is not None
         self.permits = ReplyPermits(user.permissions) if user.permissions is not None and has_responses else None
 
-    def recheck_subscriptions(self) -> None:
-        """The client may do other things than before: take out the subscriptions that it may not have any more."""
-        permissions = self.permissions
+    def recheck_subscriptions(self) -> Iterator[None]:
+        """The client may do other things than before: take out the subscriptions that it may not have any more.
+
+        Others may have their turn after each of them, the client itself too.
+        """
         for sub in list(self.subs.values()):
+            permissions = self.permissions
+            if self.subs.get(sub.sid) is not sub:
+                continue
             if permissions is not None and not permissions.may_subscribe(sub.subject, sub.queue):
                 self.remove_subscription(sub)
                 self.violation(f"{subscribe_violation(sub.subject, sub.queue)} (sid {go_quoted(sub.sid)})")
             else:
                 sub.is_filtered = permissions is not None and permissions.filters(sub.subject)
+            yield
         self.account.limits_changed()
 
     def _accept_options(self) -> None:
@@ -426,8 +440,7 @@ class Client:
         if self.is_closed:
             return
         self.is_closed, self.close_reason, self.stop_ns = True, reason, self.broker.clock()
-        for sub in list(self.subs.values()):
-            self.account.remove(sub)
+        self.broker.forget(self)
         self.broker.left(self)
         self.connection.close()
 

@@ -61,21 +61,18 @@ class _Leaf(Generic[SubT]):
         self.plain: dict[int, SubT] = {}
         self.queues: dict[bytes, dict[int, SubT]] = {}
 
-    def add(self, sub: SubT) -> bool:
-        """False when it was in already."""
+    def add(self, sub: SubT) -> None:
         group = self.plain if sub.queue is None else self.queues.setdefault(sub.queue, {})
-        count = len(group)
         group[id(sub)] = sub
-        return len(group) > count
 
-    def discard(self, sub: SubT) -> bool:
-        """False when it was not in."""
-        group = self.plain if sub.queue is None else self.queues.get(sub.queue)
-        if group is None or group.pop(id(sub), None) is None:
-            return False
-        if not group and sub.queue is not None:
+    def remove(self, sub: SubT) -> None:
+        if sub.queue is None:
+            del self.plain[id(sub)]
+            return
+        group = self.queues[sub.queue]
+        del group[id(sub)]
+        if not group:
             del self.queues[sub.queue]
-        return True
 
     def __iter__(self) -> Iterator[SubT]:
         yield from self.plain.values()
@@ -153,13 +150,17 @@ class Sublist(Generic[SubT]):
 
     def __init__(self, cache_count_max: int = CACHE_COUNT_MAX, cache_weight_max: int = CACHE_WEIGHT_MAX) -> None:
         self.generation = 0
-        self.count = 0
+        self._subs: dict[int, SubT] = {}  # all of them, by identity
         self._root: _Node[SubT] = _Node()
         self._empty: Match[SubT] = Match((), ())
         self._cache: dict[bytes, Match[SubT]] = {}
         self._cached_under: dict[bytes, dict[bytes, int]] = {}  # first token: cached subjects and their weights
         self._cached_weight = 0
         self._cache_count_max, self._cache_weight_max = cache_count_max, cache_weight_max
+
+    @property
+    def count(self) -> int:
+        return len(self._subs)
 
     def match(self, subject: bytes) -> Match[SubT]:
         """The subscriptions that a message on this subject reaches."""
@@ -172,10 +173,6 @@ class Sublist(Generic[SubT]):
         if found is not None:
             return found is not self._empty
         return bool(self._leaves(subject.split(b".")))  # not cached: it is asked of replies, each of them once
-
-    def has_interest_in_queue(self, subject: bytes, queue: bytes) -> bool:
-        """True when a member of this queue group gets messages on this subject."""
-        return any(group[0].queue == queue for group in self.match(subject).queues)
 
     def overlapping(self, pattern: bytes) -> tuple[SubT, ...]:
         """The subscriptions that share at least one subject with this pattern."""
@@ -194,43 +191,46 @@ class Sublist(Generic[SubT]):
 
     def insert(self, sub: SubT) -> bool:
         """Add a subscription; False when it was in already. Raises BadSubject."""
+        if id(sub) in self._subs:
+            return False
         tokens = _pattern_tokens(sub.subject)
         steps, rest = _steps(tokens)
         node = self._root
         for token in steps:
             node = node.grow(token)
-        if not node.grow_leaf(rest).add(sub):
-            return False
-        self._changed(sub.subject, tokens, 1)
+        node.grow_leaf(rest).add(sub)
+        self._subs[id(sub)] = sub
+        self._changed(sub.subject, tokens)
         return True
 
     def remove(self, sub: SubT) -> bool:
         """Take a subscription out; False when it was not in."""
+        if self._subs.pop(id(sub), None) is None:
+            return False
         tokens = sub.subject.split(b".")
         steps, rest = _steps(tokens)
         path: list[_Node[SubT]] = [self._root]
         for token in steps:
             node = path[-1].child(token)
-            if node is None:
-                return False
+            assert node is not None, "what is in the index has its nodes"
             path.append(node)
         leaf = path[-1].rest if rest else path[-1].here
-        if leaf is None or not leaf.discard(sub):
-            return False
+        assert leaf is not None
+        leaf.remove(sub)
         if not leaf:
             _prune(path, steps, rest)
-        self._changed(sub.subject, tokens, -1)
+        self._changed(sub.subject, tokens)
         return True
 
     def __len__(self) -> int:
-        return self.count
+        return len(self._subs)
 
     def __bool__(self) -> bool:
         return True  # an empty index is an index
 
     def __iter__(self) -> Iterator[SubT]:
         """All subscriptions, as they are now: changes made meanwhile are safe, and not seen."""
-        return iter([sub for leaf in _leaves_below([self._root]) for sub in leaf])
+        return iter(list(self._subs.values()))
 
     def _match(self, subject: bytes) -> Match[SubT]:
         tokens = subject.split(b".")
@@ -269,11 +269,10 @@ class Sublist(Generic[SubT]):
         self._cached_under.setdefault(first, {})[subject] = weight
         self._cached_weight += weight
 
-    def _changed(self, subject: bytes, tokens: list[bytes], added: int) -> None:
+    def _changed(self, subject: bytes, tokens: list[bytes]) -> None:
         """Count a change, and drop from the cache what it can have changed."""
         self.generation += 1
-        self.count += added
-        if not self.count or tokens[0] in (b"*", b">"):
+        if not self._subs or tokens[0] in (b"*", b">"):
             self._forget_all()
         elif b"*" in tokens or tokens[-1] == b">":
             self._forget_under(tokens[0])

@@ -1,4 +1,7 @@
-"""A subscription: of a client, or of the server itself, which has a handler instead of a connection."""
+"""A subscription: of a client, or of the server itself, which has a handler instead of a connection.
+
+Subscriptions of a client that is closed may stay in the index for a moment (see `Broker.forget`). Nobody hears by them.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,7 @@ class Subscription:
                 taken = [self.deliver(read_msg(data, ops, number, origin)) for number in range(first, stop)]
                 return any(taken)
             return True
-        if client is origin and not client.options.echo:
+        if client.is_closed or (client is origin and not client.options.echo):
             return False
         if self.is_filtered or client.permits is not None:
             taken = [self.deliver(read_msg(data, ops, number, origin)) for number in range(first, stop)]
@@ -92,7 +95,9 @@ class Subscription:
         if client is None:
             assert self.handler is not None
             return self.handler(msg) is not False
-        if (client is msg.client and not client.options.echo) or (self.max_msgs and self.delivered >= self.max_msgs):
+        if client.is_closed or (client is msg.client and not client.options.echo):
+            return False
+        if self.max_msgs and self.delivered >= self.max_msgs:
             return False
         if self.is_filtered and not client.may_receive(via or msg.subject, self.queue):
             return False
@@ -106,11 +111,11 @@ class Subscription:
         if client is None:
             return self.batch_handler is not None
         is_own = client is origin and not client.options.echo
-        return not (is_own or self.is_filtered or self.max_msgs or client.permits is not None)
+        return not (client.is_closed or is_own or self.is_filtered or self.max_msgs or client.permits is not None)
 
     def hears(self, subject: bytes) -> bool:
         """True when a client would get a message to this subject, which the subscription matches."""
-        return self.client is not None
+        return self.client is not None and not self.client.is_closed
 
     def _count(self, count: int) -> None:
         self.delivered += count

@@ -18,6 +18,7 @@ from jetlake.subjects import encode_subject
 from jetlake.wire.headers import status_block
 
 if TYPE_CHECKING:
+    from jetlake.broker.client import Client
     from jetlake.jetstream.consumer import Consumer
 
 _ALPHABET = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -61,7 +62,7 @@ class Push:
         subs: Iterable[Subscription] = found.plain
         if self.group is not None:
             subs = next((group for group in found.queues if group[0].queue == self.group), ())
-        self.is_active = any(sub.client is not None and sub.subject == self.subject for sub in subs)
+        self.is_active = any(sub.subject == self.subject and _is_open(sub.client) for sub in subs)
 
     @property
     def may_deliver(self) -> bool:
@@ -125,3 +126,7 @@ class Push:
             self._consumer.send_heartbeat(self.subject)
             if self._must_ask_acks(is_full=False):
                 self._ask()
+
+
+def _is_open(client: Client | None) -> bool:
+    return client is not None and not client.is_closed

@@ -20,6 +20,7 @@ from jetlake.broker.auth import Credentials
 from jetlake.broker.client import Client
 from jetlake.clock import SECOND_NS
 from jetlake.server.address import peer_of
+from jetlake.server.turns import Turns
 from jetlake.wire import writer
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._holds = 0
         self._written_size = 0  # bytes that were handed to the socket
         self._taken_size, self._taken_s = 0, 0.0  # how many of them it has let go, and when it was seen to
+        self._end_reason = ""  # why the socket is gone
         self._has_more = False  # of what was received, some is yet to be acted on: `_rest`
         self.is_closing = self._is_stalled = False
         self.is_greeted = self.is_tls_first = self._was_pinged = False
@@ -113,8 +115,6 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _go_on(self) -> None:
         """Act on what there was no time for."""
-        if not self._has_more:  # the connection is gone
-            return
         self._has_more = False
         rest, self._rest = bytearray(self._rest), b""
         try:
@@ -124,6 +124,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._failed("input", error)
         self._server.flush()
         self.release()
+        if self._end_reason and not self._has_more:
+            self._end()
 
     def _act(self, data: bytearray, end: int) -> None:
         client = self.client
@@ -154,15 +156,19 @@ class ClientConnection(asyncio.BufferedProtocol):
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        while self._has_more:
-            self._go_on()  # it was received before
-        self._transport = self._own = None
-        self._rest = b""
+        self._transport = None
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
+        self._end_reason = "Client Closed" if exc is None else "Read Error"
+        if not self._has_more:  # else what was received before is acted on first
+            self._end()
+
+    def _end(self) -> None:
+        """Nothing comes any more, and everything that came was acted on."""
+        self._own, self._rest = None, b""
         if self.client is not None:
-            self.client.close("Client Closed" if exc is None else "Read Error")
+            self.client.close(self._end_reason)
         self._server.disconnected(self)
 
     def pause_writing(self) -> None:
@@ -236,7 +242,10 @@ class ClientConnection(asyncio.BufferedProtocol):
     async def _check_login(self, credentials: Credentials) -> None:
         client = self.client
         assert client is not None
+        turns = Turns()
         try:
+            while client.forget_some():  # which it had as who it was before
+                await turns.pause()
             client.finish_login(await self._server.check(credentials, client.nonce))
             rest, self._rest = bytearray(self._rest), b""
             with self._server.commits:

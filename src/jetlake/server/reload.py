@@ -19,6 +19,7 @@ from jetlake.config import JetStreamOptions, ServerOptions
 from jetlake.errors import JetLakeError
 from jetlake.server.connection import ClientConnection
 from jetlake.server.tls import make_context
+from jetlake.server.turns import Turns
 
 if TYPE_CHECKING:
     from jetlake.server.server import Server
@@ -196,9 +197,10 @@ async def _recheck(server: Server, changed: set[str]) -> None:
         return
     broker = server.broker
     clients = [client for client in broker.clients.values() if client.is_connected or client.subs]
+    turns = Turns()
     for client in sorted(clients, key=lambda client: broker.authenticator.is_slow(client.credentials)):
         try:
-            await _recheck_client(server, client)
+            await _recheck_client(server, client, turns)
         except Exception as error:  # what it may do is not known, so nothing; the others are looked at all the same
             server.failed(f"reload cid={client.cid}", error)
             client.close("Internal Error")
@@ -207,7 +209,8 @@ async def _recheck(server: Server, changed: set[str]) -> None:
             client.refuse("maximum account active connections exceeded")
 
 
-async def _recheck_client(server: Server, client: Client) -> None:
+async def _recheck_client(server: Server, client: Client, turns: Turns) -> None:
+    await turns.pause()
     said, authenticator, credentials = client.options, server.broker.authenticator, client.credentials
     if authenticator.is_slow(credentials):
         user = await server.check(credentials, client.nonce)
@@ -224,4 +227,5 @@ async def _recheck_client(server: Server, client: Client) -> None:
         client.refuse(AUTHORIZATION_VIOLATION)
     else:
         client.set_user(user)
-        client.recheck_subscriptions()
+        for _ in client.recheck_subscriptions():
+            await turns.pause()

@@ -67,7 +67,7 @@ class Server:
         self._read_options = read_options
         self.server_id = "N" + base64.b32encode(os.urandom(35)).decode()[:55]
         self.broker = Broker(options, self.server_id, NATS_VERSION, clock=clock)
-        self.broker.log, self.broker.failed = log, self.failed
+        self.broker.log, self.broker.failed, self.broker.call_soon = log, self.failed, self.call_soon
         self.tls: ssl.SSLContext | None = make_context(options.tls) if options.tls is not None else None
         self.buffer = SharedBuffer()
         self.start_ns = self.config_load_ns = clock()
