@@ -560,6 +560,31 @@ def many_subscriptions(world: World) -> None:
 
 
 @case
+def pages_of_subscriptions(world: World) -> None:
+    with Peer(world.server) as other:
+        other.socket.settimeout(ANSWER_S_MAX)
+        other.ask(b"".join(b"SUB q.%d.* %d\r\n" % (number, number) for number in range(world.size // 2)))
+        for page in ("/subsz", "/subsz?subs=1", "/subsz?subs=1&limit=1000000", "/subsz?subs=1&offset=1000"):
+            http(world, page)
+        for page in ("/connz?subs=1", "/connz?subs=detail", "/accstatz", "/accountz?acc=$G", "/metrics"):
+            http(world, page)
+        for body in (b'{"subscriptions":true}', b'{"subscriptions_detail":true}'):
+            with world.watched():
+                world.peer.request("$SYS.REQ.ACCOUNT.PING.CONNZ", body)
+
+
+@case
+def pages_of_connections(world: World) -> None:
+    with ExitStack() as stack:
+        for number in range(world.size // 20):
+            stack.enter_context(Peer(world.server)).ask(b"SUB q.%d 1\r\n" % number)
+        for page in ("/connz?limit=100000", "/connz?limit=100000&subs=detail&auth=1&sort=idle", "/accstatz", "/varz"):
+            http(world, page)
+        with world.watched():
+            world.peer.request("$SYS.REQ.ACCOUNT.PING.CONNZ", b'{"subscriptions_detail":true,"limit":100000}')
+
+
+@case
 def many_subscriptions_end(world: World) -> None:
     """By UNSUB, by another CONNECT, and with the connection."""
     subs = b"".join(b"SUB q.%d.* %d\r\n" % (number, number) for number in range(world.size // 2))

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from jetlake.server import system as system_module
+from jetlake.server import turns
 from tests.server.harness import Peer, Running, running
 
 ACCOUNTS = """
@@ -111,3 +114,26 @@ async def test_others_see_their_own_account_only(server: Running) -> None:
     assert (await peer.request("$SYS.REQ.ACCOUNT.PING.CONNZ"))["data"]["total"] == 1
     for subject in ("$SYS.REQ.SERVER.PING", "$SYS.REQ.SERVER.PING.VARZ", "$SYS.REQ.ACCOUNT.$SYS.CONNZ"):
         assert "503" in await peer.request(subject)
+
+
+async def test_answers_that_are_too_long_for_a_turn_come_one_after_the_other(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "TURN_NS", 0)
+    monkeypatch.setattr(system_module, "WAITING_MAX", 2)
+    user, system = await as_user(server, "a"), await as_user(server, "s")
+    await user.ask("".join(f"SUB q.{number} {number}\r\n" for number in range(300)))
+    body = '{"subscriptions":true,"account":"A"}'
+    system.send("SUB in.* 1\r\n" + f"PUB $SYS.REQ.SERVER.PING.SUBSZ in.1 {len(body)}\r\n{body}\r\n" * 3)
+    refused, *answers = [json.loads(await payload(system)) for _ in range(3)]
+    assert refused["error"] == {"code": 503, "description": "too many requests"}
+    for answer in answers:
+        subjects = [sub["subject"] for sub in answer["data"]["subscriptions_list"]]
+        assert answer["data"]["total"] == len(subjects) and subjects[-1] == "q.299"
+
+
+async def payload(peer: Peer) -> str:
+    """What the next message says."""
+    while not (await peer.line()).startswith("MSG"):
+        pass
+    return await peer.line()

@@ -12,12 +12,11 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
-
-import msgspec
 
 from jetlake.server.address import join, listen, port_of
 from jetlake.server.observe.accountz import accountz, accstatz
@@ -26,9 +25,11 @@ from jetlake.server.observe.healthz import healthz
 from jetlake.server.observe.index import index
 from jetlake.server.observe.jsz import jsz
 from jetlake.server.observe.nothing import gatewayz, leafz, routez
+from jetlake.server.observe.page import encode_page
 from jetlake.server.observe.query import BadQuery, Query
 from jetlake.server.observe.subsz import subsz
 from jetlake.server.observe.varz import varz
+from jetlake.server.turns import Turns
 from jetlake.wire.json_text import encode_json
 
 if TYPE_CHECKING:
@@ -76,10 +77,10 @@ class _Request(NamedTuple):
 class _Answer(NamedTuple):
     status: int
     kind: str
-    body: bytes
+    body: Sequence[bytes]  # in pieces
 
 
-_NO_PAGE = _Answer(_NOT_FOUND, _TEXT, b"404 page not found\n")
+_NO_PAGE = _Answer(_NOT_FOUND, _TEXT, (b"404 page not found\n",))
 
 
 class Monitor:
@@ -133,48 +134,55 @@ class Monitor:
         except asyncio.IncompleteReadError:
             return False
         except (asyncio.LimitOverrunError, _BadHead):
-            writer.write(_encode(_Answer(_BAD_REQUEST, _TEXT, b"400 Bad Request"), is_kept=False))
+            writer.writelines(_encode(_Answer(_BAD_REQUEST, _TEXT, (b"400 Bad Request",)), is_kept=False))
             await asyncio.wait_for(writer.drain(), IDLE_S_MAX)
             return False
         try:
             answer = await self._answer(request)
         except BadQuery as error:
-            answer = _Answer(_BAD_REQUEST, _TEXT, str(error).encode())
+            answer = _Answer(_BAD_REQUEST, _TEXT, (str(error).encode(),))
         except Exception as error:
             self._server.failed(f"page path={request.path}", error)
-            answer = _Answer(_INTERNAL_ERROR, _TEXT, b"500 internal server error\n")
-        writer.write(_encode(answer, request.is_kept, has_body=request.method != "HEAD"))
+            answer = _Answer(_INTERNAL_ERROR, _TEXT, (b"500 internal server error\n",))
+        writer.writelines(_encode(answer, request.is_kept, has_body=request.method != "HEAD"))
         await asyncio.wait_for(writer.drain(), IDLE_S_MAX)
         return request.is_kept
 
     async def _answer(self, request: _Request) -> _Answer:
         if request.method not in ("GET", "HEAD"):
-            return _Answer(_METHOD_NOT_ALLOWED, _TEXT, b"405 method not allowed\n")
+            return _Answer(_METHOD_NOT_ALLOWED, _TEXT, (b"405 method not allowed\n",))
         base = self._server.options.http_base_path.rstrip("/")
         if not request.path.startswith(f"{base}/"):
             return _NO_PAGE
         path = request.path.removeprefix(base)
-        if path == "/metrics":
-            self.requests[path] += 1
-            module = await self._server.loop.run_in_executor(None, import_module, "jetlake.server.observe.metrics")
-            return _Answer(_OK, module.CONTENT_TYPE, module.metrics(self._server))
-        return self._page(path, request.query)
+        async with self._server.page_lock:
+            if path == "/metrics":
+                self.requests[path] += 1
+                return await self._metrics()
+            return await self._page(path, request.query)
 
-    def _page(self, path: str, query: Query) -> _Answer:
+    async def _metrics(self) -> _Answer:
+        in_thread = partial(self._server.loop.run_in_executor, None)  # for what does not look at the server
+        module = await in_thread(import_module, "jetlake.server.observe.metrics")
+        found = module.Metrics(self._server)
+        await Turns().take_all(found.collect())
+        return _Answer(_OK, module.CONTENT_TYPE, (await in_thread(found.text),))
+
+    async def _page(self, path: str, query: Query) -> _Answer:
         if path == "/":
             self.requests["/"] += 1
-            return _Answer(_OK, _HTML, index(self._server))
+            return _Answer(_OK, _HTML, (index(self._server),))
         if path == "/healthz":
             self.requests[path] += 1
             status, page = healthz(self._server, query)
             if "error" in page:
                 self._server.log("warning", f'Healthcheck failed: "{page["error"]}"')
-            return _Answer(status, _JSON, encode_json(page))
+            return _Answer(status, _JSON, (encode_json(page),))
         if path not in _PAGES:
             return _NO_PAGE
         self.requests["/subsz" if path == "/subscriptionsz" else path] += 1
         page = _PAGES[path](self._server, query)
-        return _Answer(_OK, _JSON, msgspec.json.format(encode_json(page), indent=2))
+        return _Answer(_OK, _JSON, await Turns().take_all(encode_page(page, indent=True)))
 
 
 def _parse(head: bytes) -> _Request:
@@ -196,15 +204,16 @@ def _parse(head: bytes) -> _Request:
     return _Request(method, url.path, query, is_kept)
 
 
-def _encode(answer: _Answer, is_kept: bool, *, has_body: bool = True) -> bytes:
+def _encode(answer: _Answer, is_kept: bool, *, has_body: bool = True) -> list[bytes]:
     fields = [
         f"HTTP/1.1 {answer.status} {_PHRASES[answer.status]}",
         f"Content-Type: {answer.kind}",
         f"Date: {time.strftime('%a, %d %b %Y %H:%M:%S GMT', time.gmtime())}",
-        f"Content-Length: {len(answer.body)}",
+        f"Content-Length: {sum(map(len, answer.body))}",
     ]
     if answer.kind == _JSON:
         fields.append("Access-Control-Allow-Origin: *")
     if not is_kept:
         fields.append("Connection: close")
-    return "\r\n".join([*fields, "", ""]).encode("latin-1") + (answer.body if has_body else b"")
+    head = "\r\n".join([*fields, "", ""]).encode("latin-1")
+    return [head, *answer.body] if has_body else [head]

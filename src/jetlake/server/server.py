@@ -89,6 +89,7 @@ class Server:
         self._last_left: asyncio.Event | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._reloading = asyncio.Lock()
+        self.page_lock = asyncio.Lock()  # one long page at a time: all of them in turns would be a long turn
         self.unapplied: set[str] = set()  # options that changed, in a reload that did not come to its end
         self._is_flushing = self._has_flush = self._is_stopping = False
         self.is_ready = False

@@ -7,7 +7,7 @@ envelope that says which server they come from. A body is JSON with the options 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,9 @@ from jetlake.broker.account import Account
 from jetlake.broker.permissions import Permissions
 from jetlake.broker.subscription import Msg, Subscription
 from jetlake.server.observe.json_options import BadJsonOptions, read_options
+from jetlake.server.observe.page import encode_page
 from jetlake.server.observe.query import BadQuery, Query
+from jetlake.server.turns import Turns
 from jetlake.subjects import decode_subject
 from jetlake.wire.json_text import encode_json
 
@@ -26,6 +28,7 @@ _USER_INFO = b"$SYS.REQ.USER.INFO"
 _SERVER = b"$SYS.REQ.SERVER."
 _ACCOUNT = b"$SYS.REQ.ACCOUNT."
 _JETSTREAM_FLAG = 1
+WAITING_MAX = 256
 
 
 class SystemServices:
@@ -35,6 +38,7 @@ class SystemServices:
         self._server = server
         self._served: set[str] = set()
         self._seq = 0
+        self._waiting = 0  # requests whose answers are too long for one turn, or came after such a one
 
     def serve_accounts(self) -> None:
         """Answer in every account; in those that are new, if it was called before."""
@@ -137,16 +141,51 @@ class SystemServices:
     ) -> None:
         if not msg.reply:
             return
-        try:
+
+        def build() -> Iterator[bytes]:
             answer = function(read_options(page, msg.payload))
             if answer is not None:
-                self._reply(account, msg, {field: answer})
-        except BadQuery as error:
-            code = 400 if isinstance(error, BadJsonOptions) else 500
-            self._reply(account, msg, {"error": {"code": code, "description": str(error)}})
+                yield from encode_page({"server": self.identity(), field: answer})
+
+        work, begun, is_done = build(), list[bytes](), False
+        if not self._server.page_lock.locked():
+            try:
+                begun, is_done = Turns().take(work)
+            except Exception as error:
+                self._refuse(account, msg, error)
+                return
+        if is_done:
+            self._send_text(account, msg, begun)
+        elif self._waiting < WAITING_MAX:
+            self._waiting += 1
+            self._server.spawn(self._finish(account, msg, begun, work))
+        else:
+            self._reply(account, msg, {"error": {"code": 503, "description": "too many requests"}})
+
+    async def _finish(self, account: Account, msg: Msg, begun: list[bytes], work: Iterator[bytes]) -> None:
+        """Answer when there is time for it."""
+        try:
+            async with self._server.page_lock:
+                rest = await Turns().take_all(work)
+            self._send_text(account, msg, [*begun, *rest])
         except Exception as error:
+            self._refuse(account, msg, error)
+        finally:
+            self._waiting -= 1
+        self._server.flush()
+
+    def _refuse(self, account: Account, msg: Msg, error: Exception) -> None:
+        code, text = 500, str(error)
+        if isinstance(error, BadJsonOptions):
+            code = 400
+        elif not isinstance(error, BadQuery):
             self._server.failed(f"request subject={decode_subject(msg.subject)}", error)
-            self._reply(account, msg, {"error": {"code": 500, "description": "internal error"}})
+            text = "internal error"
+        self._reply(account, msg, {"error": {"code": code, "description": text}})
+
+    def _send_text(self, account: Account, msg: Msg, pieces: list[bytes]) -> None:
+        if pieces:
+            account.send(msg.reply, b"".join(pieces))
 
     def _reply(self, account: Account, msg: Msg, fields: dict[str, Any]) -> None:
         self._send(account, msg, {"server": self.identity(), **fields})

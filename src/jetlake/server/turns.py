@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
+from typing import TypeVar
 
 TURN_NS = 5_000_000
+T = TypeVar("T")
 
 
 class Turns:
@@ -18,6 +21,23 @@ class Turns:
     def is_over(self) -> bool:
         """Whether others are to have their turn."""
         return time.monotonic_ns() > self._stop_ns
+
+    def take(self, steps: Iterator[T]) -> tuple[list[T], bool]:
+        """What this turn has time for, and whether that is all."""
+        taken = []
+        for step in steps:
+            taken.append(step)
+            if self.is_over:
+                return taken, False
+        return taken, True
+
+    async def take_all(self, steps: Iterator[T]) -> list[T]:
+        """All of it, with pauses."""
+        taken = []
+        for step in steps:
+            taken.append(step)
+            await self.pause()
+        return taken
 
     async def pause(self) -> None:
         """Let others have their turn, if it is time."""

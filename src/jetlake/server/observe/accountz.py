@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from jetlake.broker.account import Account
 from jetlake.config import Account as AccountOptions
+from jetlake.server.observe.page import items
 from jetlake.server.observe.query import BadQuery, Query
 from jetlake.server.observe.subsz import sublist_stats
 from jetlake.wire.go_time import format_time
@@ -105,7 +106,7 @@ def accstatz(server: Server, query: Query) -> dict[str, Any]:
     return {
         "server_id": server.server_id,
         "now": format_time(server.clock()),
-        "account_statz": [account_stat(account) for account in shown],
+        "account_statz": items(map(account_stat, shown), len(shown)),
     }
 
 

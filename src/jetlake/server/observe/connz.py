@@ -10,6 +10,7 @@ from jetlake.broker.client import Client
 from jetlake.broker.subscription import Subscription
 from jetlake.clock import go_duration
 from jetlake.server.connection import ClientConnection
+from jetlake.server.observe.page import items
 from jetlake.server.observe.process import uptime
 from jetlake.server.observe.query import BadQuery, Query
 from jetlake.wire.go_time import format_time
@@ -67,7 +68,7 @@ def connz(server: Server, query: Query) -> dict[str, Any]:
         "total": total,
         "offset": query.offset,
         "limit": limit,
-        "connections": [_connection(client, details, now_ns) for client in shown],
+        "connections": items((_connection(client, details, now_ns) for client in shown), len(shown)),
     }
 
 
@@ -142,9 +143,10 @@ def _who(client: Client) -> dict[str, str]:
 
 def _subscriptions(client: Client, subs: str) -> dict[str, Any]:
     if subs == "detail":
-        return {"subscriptions_list_detail": [sub_detail(sub) for sub in client.subs.values()]}
+        return {"subscriptions_list_detail": items(map(sub_detail, list(client.subs.values())), len(client.subs))}
     if subs == "list":
-        return {"subscriptions_list": [_readable(sub.subject) for sub in client.subs.values()]}
+        subjects = (_readable(sub.subject) for sub in list(client.subs.values()))
+        return {"subscriptions_list": items(subjects, len(client.subs))}
     return {}
 
 

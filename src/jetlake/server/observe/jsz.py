@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from jetlake.server.observe.jetstream_stats import account_stats, server_stats
+from jetlake.server.observe.page import items
 from jetlake.server.observe.query import BadQuery, Query
 from jetlake.server.observe.varz import jetstream_config, jetstream_limits
 from jetlake.wire.go_time import format_time
 
 if TYPE_CHECKING:
+    from jetlake.jetstream.consumer import Consumer
     from jetlake.jetstream.js_account import JsAccount
     from jetlake.jetstream.service import JetStream
     from jetlake.jetstream.stream import Stream
@@ -45,7 +48,7 @@ def jsz(server: Server, query: Query) -> dict[str, Any]:
     if query.flag("raft"):  # one server leads all that it has
         page |= {f"{what}_leader": totals[what] for what in ("streams", "consumers") if totals[what]}
     if accounts := _wanted(jetstream, query):
-        page["account_details"] = [account_detail(account, query) for account in accounts]
+        page["account_details"] = items((account_detail(account, query) for account in accounts), len(accounts))
     return {**page, "total": len(jetstream.accounts)}
 
 
@@ -61,12 +64,12 @@ def jsz_account(server: Server, query: Query) -> dict[str, Any]:
 
 
 def _totals(streams: list[Stream]) -> dict[str, int]:
-    states = [stream.store.fast_state() for stream in streams]
+    catalogs = [stream.store.catalog for stream in streams]
     return {
         "streams": len(streams),
         "consumers": sum(len(stream.consumers) for stream in streams),
-        "messages": sum(state.msgs for state in states),
-        "bytes": sum(state.bytes for state in states),
+        "messages": sum(catalog.table.total for catalog in catalogs),
+        "bytes": sum(catalog.size for catalog in catalogs),
     }
 
 
@@ -84,10 +87,21 @@ def account_detail(account: JsAccount, query: Query) -> dict[str, Any]:
     name = account.account.name
     detail = {"name": name, "id": name, **account_stats(account)}
     if query.flag("streams") or query.flag("consumers"):
-        streams = [_stream(account.streams[name], query) for name in sorted(account.streams)]
-        if streams:
-            detail["stream_detail"] = streams
+        streams = (_stream(stream, query) for stream in served_streams(account))
+        if account.streams:
+            detail["stream_detail"] = items(streams, len(account.streams))
     return detail
+
+
+def served_streams(account: JsAccount) -> Iterator[Stream]:
+    """The streams of an account by name; those that are deleted in the meantime are left out."""
+    streams = [account.streams[name] for name in sorted(account.streams)]
+    return (stream for stream in streams if not stream.is_closed)
+
+
+def served_consumers(stream: Stream) -> Iterator[Consumer]:
+    """The consumers of a stream; those that are deleted in the meantime are left out."""
+    return (consumer for consumer in list(stream.consumers.values()) if not (consumer.is_closed or stream.is_closed))
 
 
 def _stream(stream: Stream, query: Query) -> dict[str, Any]:
@@ -98,10 +112,14 @@ def _stream(stream: Stream, query: Query) -> dict[str, Any]:
     if query.flag("config"):
         detail["config"] = info["config"]
     detail["state"] = info["state"]
-    if query.flag("consumers"):
-        consumers = [consumer.info(with_server=False) for consumer in stream.consumers.values()]
-        if not query.flag("config"):
-            consumers = [{key: value for key, value in info.items() if key != "config"} for info in consumers]
-        if consumers:
-            detail["consumer_detail"] = consumers
+    if query.flag("consumers") and stream.consumers:
+        consumers = (_consumer(consumer, query) for consumer in served_consumers(stream))
+        detail["consumer_detail"] = items(consumers, len(stream.consumers))
     return detail
+
+
+def _consumer(consumer: Consumer, query: Query) -> dict[str, Any]:
+    info = consumer.info(with_server=False)
+    if not query.flag("config"):
+        del info["config"]
+    return info

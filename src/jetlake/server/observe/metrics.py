@@ -9,6 +9,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from jetlake.server.log import printable
+from jetlake.server.observe.jsz import served_consumers, served_streams
 from jetlake.server.observe.process import resident_size
 
 if TYPE_CHECKING:
@@ -20,21 +21,22 @@ _STREAM_LABELS = ["account", "stream"]
 _CONSUMER_LABELS = [*_STREAM_LABELS, "consumer"]
 
 
-def metrics(server: Server) -> bytes:
-    """The page, as text."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(server))
-    return bytes(generate_latest(registry))
-
-
-class _Collector:
-    """Reads the server when it is asked."""
+class Metrics:
+    """One page: what is to be read is read by `collect`, in the loop; the text is made of it, perhaps in a thread."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
+        self._families: list[Metric] = []
 
-    def collect(self) -> Iterator[Metric]:
-        yield from self._broker()
+    def text(self) -> bytes:
+        """The page, of what was collected."""
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_Collected(self._families))
+        return bytes(generate_latest(registry))
+
+    def collect(self) -> Iterator[None]:
+        """Read the server; others may have their turn after each step."""
+        self._families += self._broker()
         if self._server.jetstream is not None:
             yield from self._jetstream(list(self._server.jetstream.accounts.values()))
 
@@ -58,7 +60,7 @@ class _Collector:
         ):
             yield CounterMetricFamily(name, text, value)
 
-    def _jetstream(self, accounts: list[JsAccount]) -> Iterator[Metric]:
+    def _jetstream(self, accounts: list[JsAccount]) -> Iterator[None]:
         messages = GaugeMetricFamily("jetlake_stream_messages", "Messages in a stream", labels=_STREAM_LABELS)
         size = GaugeMetricFamily("jetlake_stream_bytes", "Bytes of a stream", labels=_STREAM_LABELS)
         last = GaugeMetricFamily("jetlake_stream_last_seq", "Last sequence of a stream", labels=_STREAM_LABELS)
@@ -73,14 +75,26 @@ class _Collector:
             offline.add_metric([name], len(account.offline))
             requests.add_metric([name], account.api_total)
             failures.add_metric([name], account.api_errors)
-            for stream in account.streams.values():
+            for stream in served_streams(account):
                 labels, state = [name, stream.config.name], stream.store.fast_state()
                 messages.add_metric(labels, state.msgs)
                 size.add_metric(labels, state.bytes)
                 last.add_metric(labels, state.last_seq)
                 lost.add_metric(labels, len(state.lost))
-                for consumer in stream.consumers.values():
+                yield
+                for consumer in served_consumers(stream):
                     info, named = consumer.info(), [*labels, printable(consumer.name)]  # different for different bytes
                     pending.add_metric(named, info["num_pending"])
                     unacked.add_metric(named, info["num_ack_pending"])
-        yield from (messages, size, last, lost, pending, unacked, offline, requests, failures)
+                    yield
+        self._families += (messages, size, last, lost, pending, unacked, offline, requests, failures)
+
+
+class _Collected:
+    """What a registry asks for."""
+
+    def __init__(self, families: list[Metric]) -> None:
+        self._families = families
+
+    def collect(self) -> list[Metric]:
+        return self._families

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from jetlake.broker.account import Account
+from jetlake.broker.subscription import Subscription
 from jetlake.errors import BadSubject
 from jetlake.server.observe.connz import sub_detail
+from jetlake.server.observe.page import items
 from jetlake.server.observe.query import BadQuery, Query
 from jetlake.subjects import check_subject, encode_subject
 from jetlake.wire.go_time import format_time
 
 if TYPE_CHECKING:
     from jetlake.server.server import Server
+
+_Found = tuple[Account, Subscription]
 
 
 def subsz(server: Server, query: Query) -> dict[str, Any]:
@@ -29,10 +35,12 @@ def subsz(server: Server, query: Query) -> dict[str, Any]:
     }
     test = _test_subject(query)
     if query.flag("subs"):
-        details = [detail for account in accounts for detail in _details(account, test)]
-        page["total"] = len(details)
-        if shown := query.page(details):
-            page["subscriptions_list"] = shown
+        matching = _matching(accounts, test) if test is not None else None
+        total = page["total"] = len(matching) if matching is not None else page["num_subscriptions"]
+        found = matching if matching is not None else _all(accounts)
+        shown = islice(found, query.offset, query.offset + query.limit)
+        if count := max(min(total - query.offset, query.limit), 0):
+            page["subscriptions_list"] = items((_detail(account, sub) for account, sub in shown), count)
     return page
 
 
@@ -61,9 +69,14 @@ def _test_subject(query: Query) -> bytes | None:
     return encode_subject(text)
 
 
-def _details(account: Account, test: bytes | None) -> list[dict[str, Any]]:
-    names = {"account": account.name, "account_tag": account.name}
-    if test is None:
-        return [names | sub_detail(sub) for sub in account.sublist]
-    found = account.sublist.match(test)
-    return [names | sub_detail(sub) for group in (found.plain, *found.queues) for sub in group]
+def _all(accounts: list[Account]) -> Iterator[_Found]:
+    return ((account, sub) for account in accounts for sub in account.sublist)
+
+
+def _matching(accounts: list[Account], subject: bytes) -> list[_Found]:
+    matches = [(account, account.sublist.match(subject)) for account in accounts]
+    return [(account, sub) for account, found in matches for group in (found.plain, *found.queues) for sub in group]
+
+
+def _detail(account: Account, sub: Subscription) -> dict[str, Any]:
+    return {"account": account.name, "account_tag": account.name, **sub_detail(sub)}
