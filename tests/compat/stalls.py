@@ -540,6 +540,14 @@ def stream_delete(world: World) -> None:
     api(world, "STREAM.DELETE.S")
 
 
+@case
+def stream_delete_with_consumers(world: World) -> None:
+    world.stream()
+    for number in range(world.size // 50):
+        world.consumer(f"C{number}")
+    api(world, "STREAM.DELETE.S")
+
+
 # Clients
 
 

@@ -24,6 +24,7 @@ SIZES = {
     "pages_of_subscriptions": 60_000,
     "pages_of_connections": 60_000,
     "long_lists": 50_000,
+    "stream_delete_with_consumers": 75_000,
     "long_pull": 150_000,
     "ack_all": 20_000,
     "interest_ends": 20_000,

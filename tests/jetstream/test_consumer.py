@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from jetlake.jetstream import consumer_registry
 from tests.jetstream.consumer_world import MS, Received, S, World, frame, parse_frames
 
 
@@ -155,6 +156,28 @@ def test_a_deleted_consumer_ends_its_requests(world: World) -> None:
     }
     assert [each.status for each in world.peer.take()] == ["409 Consumer Deleted"]
     assert "c" not in world.stream.consumers
+
+
+def test_the_consumers_of_a_deleted_stream_go_some_at_a_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer_registry, "DROPPED_AT_ONCE", 2)
+    names = [f"c{number}" for number in range(5)]
+    for name in names:
+        world.create(name)
+    stream, consumers = world.stream, list(world.stream.consumers.values())
+    world.publish(b"one")
+    (message,) = world.next("c4", batch=1)
+    world.next("c4", batch=1)
+    stream.js.delete(stream, lambda: None, lambda error: None)
+    assert all(consumer.is_closed for consumer in consumers)
+    world.broker.default_account.send(message.reply.encode(), b"+ACK")
+    assert not world.broker.default_account.send(b"$JS.API.CONSUMER.MSG.NEXT.S.c4", b"", reply=b"in.9")
+    world.settle()
+    assert [each.status for each in world.peer.take()] == ["409 Consumer Deleted"]
+    world.create_stream()
+    for name in names:
+        world.create(name)
+    world.publish(b"two")
+    assert [each.payload for each in world.next("c4", batch=1)] == [b"two"]
 
 
 def test_too_many_requests_are_refused_unless_they_have_heartbeats(world: World) -> None:

@@ -138,9 +138,12 @@ class Consumer:
 
     def close(self, code: int, text: str, *, shows_pending: bool = False) -> None:
         """Deliver nothing more; who waits is told why."""
-        if self.is_closed:
-            return
-        self.is_closed = True
+        if not self.is_closed:
+            self.is_closed = True
+            self.leave(code, text, shows_pending=shows_pending)
+
+    def leave(self, code: int, text: str, *, shows_pending: bool = False) -> None:
+        """Tell who waits, and listen to nobody any more. It `is_closed`, perhaps for a while: what came was ignored."""
         self.send_statuses(self.requests.close(code, text, shows_pending=shows_pending))
         for sub in self._subs:
             self.account.unsubscribe(sub)
@@ -151,7 +154,7 @@ class Consumer:
             self._timer.cancel()
         self._signals.remove(self)
 
-    def _subscribe(self, subject: str, handler: Callable[[Msg], None]) -> None:
+    def _subscribe(self, subject: str, handler: Callable[[Msg], bool | None]) -> None:
         self._subs.append(self.account.subscribe(encode_subject(subject), handler))
 
     # What the stream says
@@ -184,34 +187,44 @@ class Consumer:
 
     # What clients say
 
-    def _take_ack(self, msg: Msg) -> None:
+    def _take_ack(self, msg: Msg) -> bool:
+        if self.is_closed:
+            return False
         self.activity.touch(self.host.clock())
         consumer_acks.take(self, msg)
         self._settle()
+        return True
 
     def _take_acks(self, client: Client | None, data: Buffer, ops: array[int], first: int, stop: int) -> None:
+        if self.is_closed:
+            return
         self.activity.touch(self.host.clock())
         consumer_acks.take_batch(self, client, data, ops, first, stop)
         self._settle()
 
-    def _take_request(self, msg: Msg) -> None:
+    def _take_request(self, msg: Msg) -> bool:
+        if self.is_closed:
+            return False
         consumer_requests.take(self, msg)
         if self.config.priority_groups:
             self._settle_soon()  # of requests that arrive together, not the first but the best is served first
         else:
             self._settle()
+        return True
 
     def take_next(self, reply: bytes, payload: bytes) -> None:
         """An ack that asks for the next message."""
         consumer_requests.take_body(self, reply, payload)
 
     def _take_flow_answer(self, msg: Msg) -> None:
-        if self.push is not None and self.push.takes_answer(msg):
+        if not self.is_closed and self.push is not None and self.push.takes_answer(msg):
             if self.config.ack_policy is AckPolicy.FLOW_CONTROL:
                 consumer_acks.take_flow_answer(self, msg.headers)
             self._settle()
 
     def _listeners_changed(self) -> None:
+        if self.is_closed:
+            return
         assert self.push is not None
         self.push.look()
         self._expect_deletion()

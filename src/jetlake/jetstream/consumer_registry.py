@@ -7,7 +7,8 @@ before whoever made it was told.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -33,6 +34,9 @@ from jetlake.subjects import encode_subject
 
 if TYPE_CHECKING:
     from jetlake.jetstream.stream import Stream
+
+
+DROPPED_AT_ONCE = 100  # consumers of a deleted stream that go before others have their turn
 
 
 def put_consumer(stream: Stream, config: ConsumerConfig, action: Action, *, pedantic: bool = False) -> Consumer:
@@ -152,12 +156,29 @@ def delete_consumer(consumer: Consumer, done: Callable[[], None]) -> None:
         keeper.delete(done)
 
 
-def drop_consumers(stream: Stream) -> None:
-    """A stream is deleted, files and all: its consumers go with it."""
-    for consumer in list(stream.consumers.values()):
-        consumer.close(409, "Consumer Deleted")
-        consumer.events.action("delete")
+def take_consumers(stream: Stream) -> list[Consumer]:
+    """A stream is deleted: nothing reaches its consumers any more, which are to be dropped."""
+    consumers: list[Consumer] = list(stream.consumers.values())
     stream.consumers.clear()
+    for consumer in consumers:
+        consumer.is_closed = True
+    return consumers
+
+
+def drop_consumers(consumers: Iterable[Consumer], written: Callable[[], None]) -> Iterator[None]:
+    """Let the consumers of a deleted stream go, files and all; others have their turn at each step.
+
+    `written` is called for each that has a file, when nobody writes it any more.
+    """
+    rest = iter(consumers)
+    while some := list(islice(rest, DROPPED_AT_ONCE)):
+        for consumer in some:
+            consumer.leave(409, "Consumer Deleted")
+            consumer.events.action("delete")
+            if consumer.keeper is not None:
+                consumer.keeper.delete(written)
+        if len(some) == DROPPED_AT_ONCE:
+            yield
 
 
 def close_consumers(stream: Stream) -> None:

@@ -10,7 +10,7 @@ unless it is in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from jetlake.broker.account import Account
@@ -20,8 +20,7 @@ from jetlake.config.options import AccountJetStream
 from jetlake.errors import JetLakeError, StoreError
 from jetlake.jetstream import advisories, errors
 from jetlake.jetstream.api.stream_info import consumer_count
-from jetlake.jetstream.consumer_keeper import Keeper
-from jetlake.jetstream.consumer_registry import drop_consumers
+from jetlake.jetstream.consumer_registry import drop_consumers, take_consumers
 from jetlake.jetstream.errors import ApiError
 from jetlake.jetstream.host import Host
 from jetlake.jetstream.stream import Stream
@@ -141,12 +140,18 @@ class JsAccount:
                 failed(errors.STREAM_DELETE("stream files can not be removed"))
                 self._is_gone(name)
                 return
-            keepers = [consumer.keeper for consumer in stream.consumers.values() if consumer.keeper is not None]
-            drop_consumers(stream)
+            consumers = take_consumers(stream)
+            written = self._clearing(name, tomb, 1 + sum(consumer.keeper is not None for consumer in consumers))
             stream.delete()
+            drop(drop_consumers(consumers, written), written)
+
+        def drop(steps: Iterator[None], written: Callable[[], None]) -> None:
+            for _ in steps:
+                self.host.call_soon(lambda: drop(steps, written))
+                return
             advisories.stream_action(self.account, self.host, name, "delete")
             done()
-            self._clear(name, tomb, keepers)
+            written()
 
         stream.when_idle(finish)
 
@@ -159,9 +164,8 @@ class JsAccount:
         self.files.sync_dir(self.directory)
         return tomb
 
-    def _clear(self, name: str, tomb: str | None, keepers: list[Keeper]) -> None:
-        """Remove what is left of a stream, once its consumers write no more: they may still be in the middle of it."""
-        waiting_for = len(keepers) + 1
+    def _clearing(self, name: str, tomb: str | None, waiting_for: int) -> Callable[[], None]:
+        """Removes what is left of a stream when it was called so many times: its consumers may be written just now."""
 
         def step() -> None:
             nonlocal waiting_for
@@ -170,9 +174,7 @@ class JsAccount:
                 directories = [tomb, stream_directory(self.directory, name)] if tomb is not None else []
                 self.host.commit_soon(_Removal(self, directories, lambda: self._is_gone(name)))
 
-        for keeper in keepers:
-            keeper.delete(step)
-        step()
+        return step
 
     def _is_gone(self, name: str) -> None:
         for callback in self._deleting.pop(name):
