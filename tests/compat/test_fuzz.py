@@ -25,6 +25,7 @@ CASES = int(os.environ.get("JETLAKE_FUZZ_CASES", "400"))
 SEED = int(os.environ.get("JETLAKE_FUZZ_SEED", "1"))
 AT_ONCE = 100
 SETTLE_S, ANSWER_S_MAX = 0.3, 6.0
+CPU_MS_MAX = 50.0  # of one turn of the loop
 
 _TOKENS = [b"a", b"b", b"c", b"*", b">", b"a.b", b"a.*", b"a.>", b"", b"a..b", b"\xc3\xa9", b"$X", b"x" * 40]
 _BLOCKS = [
@@ -191,7 +192,7 @@ def test_both_servers_make_the_same_of_random_bytes(pair: Pair, first: int) -> N
                 ours.send(piece)
         differing = _wait(talks)
         assert [(one.case.number, one.case.pieces, one.outcome(), two.outcome()) for one, two in differing] == []
-        assert pair.ours.stalls() == []
+        assert pair.ours.stalls(CPU_MS_MAX) == []
     finally:
         for pair_of_talks in talks:
             for talk in pair_of_talks:
