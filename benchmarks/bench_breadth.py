@@ -13,11 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 from benchmarks._load import PAYLOAD_SIZE, SEED
 from benchmarks._report import ROUNDS, goal, heading, scratch, table
 from benchmarks._server_load import SYNCED, UNSYNCED, Generator, Load, both_servers, fresh_stream
+from benchmarks.bench_consumers import Result
 from tests.compat.peer import Peer, publication
 from tests.compat.servers import JETLAKE, NATS_SERVER, Server
 
@@ -204,22 +205,6 @@ CASES = [
     Case("connect and log in", log_in, 1.1, (3_000, 3_000), NEITHER, LOGIN),
 ]
 WAITING = Case("publish beside one waiting consumer", beside_one_waiting, 0.8, (300_000, 300_000), NEITHER)
-
-
-class Result(NamedTuple):
-    """What both servers did, round by round."""
-
-    real: list[Load]
-    ours: list[Load]
-
-    @property
-    def ratio(self) -> float:
-        return median(ours.rate / real.rate for real, ours in zip(self.real, self.ours, strict=True))
-
-    def figures(self) -> list[str]:
-        rates = [f"{median(load.rate for load in loads):,.0f}/s" for loads in self]
-        cpus = [f"{median(load.server_cpu_ns / load.count for load in loads) / 1e3:,.2f}" for loads in self]
-        return rates + cpus
 
 
 def measure(
