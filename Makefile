@@ -4,22 +4,25 @@ PYTHON ?= python3
 comma := ,
 BIN := .venv/bin
 # Spark needs a Java: where none is installed, one comes from PyPI.
-EXTRAS := dev,spark,connect$(if $(shell command -v java),,$(comma)java)
+EXTRAS := dev,spark,connect,polars,duckdb$(if $(shell command -v java),,$(comma)java)
 KERNEL_SOURCES := $(shell find src -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 READY := .venv/.kernels-built
+# Older lines of PySpark that JetLake runs on, each with an environment of its own (.venv-spark-4.0).
+SPARK_LINES ?= 4.0 4.1 4.2
+SPARK_TESTS ?= tests/spark
 # Many tests wait for servers, so there may be more workers than cores.
 WORKERS ?= 3
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup run test bench lint types compat docs clean
+.PHONY: help setup run test bench lint types compat spark-matrix packages docs clean
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(READY)  ## create .venv, install JetLake in it, build the Cython kernels
 
-run: $(READY)  ## the whole of JetLake in one run: a server, 200,000 messages, the Spark pipeline, its results
+run: $(READY)  ## the whole of JetLake in one run: a server, 200,000 messages, Spark and DuckDB on them
 	@$(BIN)/python examples/pipeline.py
 
 test: lint types  ## lint, types, import rules, then all tests
@@ -39,12 +42,23 @@ types: $(READY)  ## mypy --strict
 compat: $(READY)  ## drive the server with real NATS clients, beside nats-server
 	@$(BIN)/python -m pytest -q tests/compat
 
+spark-matrix: $(SPARK_LINES:%=.venv-spark-%/.ready)  ## the tests of tests/spark on PySpark 4.0, 4.1 and 4.2; SPARK_LINES chooses
+	@for line in $(SPARK_LINES); do echo "PySpark $$line"; .venv-spark-$$line/bin/python -m pytest -q $(SPARK_TESTS) || exit 1; done
+
+.venv-spark-%/.ready: $(READY)
+	@test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	@JETLAKE_NO_KERNELS=1 $(@D)/bin/python -m pip install --quiet -e '.[$(EXTRAS)]' 'pyspark==$*.*'
+	@touch $@
+
+packages: $(READY)  ## build the wheel and the source distribution, and run a server and a query from each
+	@JETLAKE_TEST_PACKAGES=1 $(BIN)/python -m pytest -q --timeout 1800 tests/test_packages.py
+
 docs: $(READY)  ## build docs/ into site/
 	@$(BIN)/mkdocs build --strict --quiet
 	@echo "docs are in site/index.html"
 
 clean:  ## remove everything that was built, .venv included
-	rm -rf .venv build dist site src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv .venv-spark-* build dist site src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find src \( -name '_*_c*.so' -o -name __pycache__ \) -prune -exec rm -rf {} +
 
 # The kernels have a stamp of their own, so that a changed one is rebuilt without asking pip for anything.

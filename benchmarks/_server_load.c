@@ -12,7 +12,9 @@
  * one of them), consumers (connections that share what there is of the consumer C of the stream LOAD), deliver (a
  * subject: they are pushed to there, and answer flow control; without it they pull), batch (of a pull), pulls (that
  * overlap), acks (1: each message is acknowledged, and the last one's ack is answered before the clock stops: what was
- * sent before it is then done), user (the name and password to log in with).
+ * sent before it is then done), user (the name and password to log in with), websocket (a port: publishers speak
+ * WebSocket there, with a frame for each message; or, with listen=1, subscribers do), far (a port: subscribers are at
+ * the server there, which is linked to the other one).
  * Requests are messages whose answers count as acks: body is a payload, and each # in body or subject stands for the
  * message's number below `subjects`, plus base. An answer with headers must be a message, not a status.
  * Prints one line of JSON. Any error from the server, and any connection that ends early, is an error here.
@@ -34,10 +36,11 @@
 #include <unistd.h>
 
 enum { OUT_SIZE_MIN = 1 << 18, IN_SIZE = 1 << 20, POOL_SIZE = 1 << 21, CONNECTIONS_MAX = 1024, IDLE_MS_MAX = 120000,
-       LINE_SIZE_MAX = 1024 };
+       LINE_SIZE_MAX = 1024, FRAME_HEAD_MAX = 8 };
 
 static struct { /* what the command line says */
     long count, connections, window, size, subjects, ids, expect, subscribers, queue, consumers, batch, pulls, acks, base;
+    long websocket, listen, far;
     const char *subject, *deliver, *body, *user;
     int port;
 } opt = {.count = 1000, .connections = 1, .window = 1, .size = 128, .subjects = 1, .batch = 1, .pulls = 1, .subject = "bench"};
@@ -50,6 +53,9 @@ typedef struct {
     long first, quota, sent, acked;          /* a publisher sends messages first .. first + quota - 1 */
     long got, asked;                         /* a consumer's messages, and how many it asked for */
     size_t received, expected;               /* bytes, of a subscriber */
+    int is_websocket, head_size;
+    unsigned char head[10];                  /* the beginning of a frame's header */
+    uint64_t frame_left;                     /* bytes of the current frame that are still to come */
     int pinged, owes_pong, is_done;
     size_t out_start, out_end, in_start, in_end;
     char *out, in[IN_SIZE];
@@ -164,10 +170,65 @@ static void send_all(int fd, const char *data, size_t size) {
     }
 }
 
+/* Put a client's frame around the message at p + FRAME_HEAD_MAX, and have it at p. */
+static char *put_frame(char *p, size_t size) {
+    static const unsigned char key[8] = {0x37, 0xfa, 0x21, 0x3d, 0x37, 0xfa, 0x21, 0x3d};
+    const char *from = p + FRAME_HEAD_MAX;
+    uint64_t keys, word;
+    if (size > 65535) die("a message of %zu bytes is too long for a frame", size);
+    *p++ = (char)0x82;
+    *p++ = (char)(0x80 | (size <= 125 ? size : 126));
+    if (size > 125) *p++ = (char)(size >> 8), *p++ = (char)size;
+    memcpy(p, key, 4), p += 4;
+    memcpy(&keys, key, 8);
+    for (; size >= 8; size -= 8, p += 8, from += 8) {
+        memcpy(&word, from, 8);
+        word ^= keys;
+        memcpy(p, &word, 8);
+    }
+    for (size_t i = 0; i < size; i++) p[i] = from[i] ^ key[i];
+    return p + size;
+}
+
+/* Take the headers of a server's frames out of what was received; how many bytes are left of it. */
+static size_t unframe(Conn *c, char *data, size_t size) {
+    char *p = data, *end = data + size, *out = data;
+    while (p < end) {
+        if (c->frame_left) {
+            size_t n = c->frame_left < (size_t)(end - p) ? c->frame_left : (size_t)(end - p);
+            memmove(out, p, n);
+            p += n, out += n, c->frame_left -= n;
+            continue;
+        }
+        c->head[c->head_size++] = *p++;
+        if (c->head_size < 2) continue;
+        int needed = c->head[1] == 127 ? 10 : c->head[1] == 126 ? 4 : 2;
+        if (c->head_size < needed) continue;
+        if ((c->head[0] & 0x7f) > 2) die("a frame that begins with %02x", c->head[0]);
+        if (needed == 2) c->frame_left = c->head[1];
+        for (int k = 2; k < needed; k++) c->frame_left = c->frame_left << 8 | c->head[k];
+        c->head_size = 0;
+    }
+    return out - data;
+}
+
 static int put_connect(char *line, size_t size) {
     char login[256] = "";
     if (opt.user) snprintf(login, sizeof login, ",\"user\":\"%s\",\"pass\":\"%s\"", opt.user, opt.user);
     return snprintf(line, size, "CONNECT {\"verbose\":false,\"pedantic\":false,\"echo\":true,\"headers\":true,\"protocol\":0%s}\r\n", login);
+}
+
+static void shake_hands(int fd) {
+    static const char request[] = "GET / HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        "Sec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\nSec-WebSocket-Version: 13\r\n\r\n";
+    char answer[4096] = "";
+    size_t got = 0;
+    send_all(fd, request, sizeof request - 1);
+    while (!memmem(answer, got, "\r\n\r\n", 4)) { /* byte by byte: what follows is for others */
+        if (got == sizeof answer || recv(fd, answer + got, 1, 0) <= 0) die("no handshake: %.*s", (int)got, answer);
+        got++;
+    }
+    if (memcmp(answer, "HTTP/1.1 101 ", 13)) die("no handshake: %.*s", (int)got, answer);
 }
 
 /* Connect, subscribe, and wait for the PONG that says that the server knows. */
@@ -176,10 +237,14 @@ static void greet(Conn *c, int number) {
     int one = 1;
     char line[512], answer[65536];
     size_t got = 0;
+    c->is_websocket = opt.websocket && c->role == (opt.listen ? SUBSCRIBER : PUBLISHER);
+    if (c->is_websocket) address.sin_port = htons(opt.websocket);
+    if (opt.far && c->role == SUBSCRIBER) address.sin_port = htons(opt.far);
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     c->fd = socket(AF_INET, SOCK_STREAM, 0);
     if (connect(c->fd, (void *)&address, sizeof address)) die("connect: %s", strerror(errno));
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    if (c->is_websocket) shake_hands(c->fd);
     int size = put_connect(line, sizeof line);
     if (c->role == SUBSCRIBER)
         size += snprintf(line + size, sizeof line - size, "SUB %s %s1\r\n", opt.subject, opt.queue ? "q " : "");
@@ -188,7 +253,13 @@ static void greet(Conn *c, int number) {
     else if (opt.window)
         size += snprintf(line + size, sizeof line - size, "SUB _INBOX.load.%d.* 1\r\n", number);
     size += snprintf(line + size, sizeof line - size, "PING\r\n");
-    send_all(c->fd, line, size);
+    if (c->is_websocket) {
+        char frame[sizeof line + FRAME_HEAD_MAX];
+        memcpy(frame + FRAME_HEAD_MAX, line, size);
+        send_all(c->fd, frame, put_frame(frame, size) - frame);
+    } else {
+        send_all(c->fd, line, size);
+    }
     while (got < 6 || memcmp(answer + got - 6, "PONG\r\n", 6)) {
         ssize_t n = recv(c->fd, answer + got, sizeof answer - got, 0);
         if (n <= 0) die("the server hung up: %.*s", (int)got, answer);
@@ -200,18 +271,24 @@ static int may_publish(const Conn *c) {
     return c->sent < c->quota && (!opt.window || c->sent - c->acked < opt.window);
 }
 
+/* What was put, in a frame where there is one to be: `start` is where the frame begins. */
+static char *framed(Conn *c, char *start, char *end) {
+    return c->is_websocket ? put_frame(start, end - start - FRAME_HEAD_MAX) : end;
+}
+
 static void fill(Conn *c, int number) {
     size_t most = frame_size_max();
     if (c->out_start == c->out_end) c->out_start = c->out_end = 0;
     char *p = c->out + c->out_end, *stop = c->out + out_size - most;
+    size_t head = c->is_websocket ? FRAME_HEAD_MAX : 0;
     if (c->owes_pong && p < stop) {
-        p = put_text(p, "PONG\r\n");
+        p = framed(c, p, put_text(p + head, "PONG\r\n"));
         c->owes_pong = 0;
     }
     while (p < stop && may_publish(c))
-        p = put_message(p, number, c->first + c->sent++);
+        p = framed(c, p, put_message(p + head, number, c->first + c->sent++));
     if (c->sent == c->quota && !c->pinged && p < stop) { /* PONG: the server has seen all of it */
-        p = put_text(p, "PING\r\n");
+        p = framed(c, p, put_text(p + head, "PING\r\n"));
         c->pinged = 1;
     }
     c->out_end = p - c->out;
@@ -377,6 +454,7 @@ static void receive(Conn *c) {
     ssize_t n = recv(c->fd, c->in + c->in_end, IN_SIZE - c->in_end, MSG_DONTWAIT);
     if (n < 0 && errno == EAGAIN) return;
     if (n <= 0) die("the server hung up");
+    if (c->is_websocket) n = unframe(c, c->in + c->in_end, n);
     if (c->role == SUBSCRIBER) { /* every frame has the same size, so bytes tell the count, but for the odd PING */
         c->received += n;
         c->is_done = c->received >= c->expected;
@@ -435,6 +513,7 @@ static void publish(void) {
         greet(c, k);
         polls[k] = (struct pollfd){.fd = c->fd, .revents = POLLOUT};
     }
+    if (opt.far) usleep(300000); /* until the other server knows what is wanted over the link */
     int64_t start = now_ns(CLOCK_MONOTONIC);
     for (int left = total;;) {
         for (int k = 0; k < total; k++) {
@@ -500,7 +579,8 @@ static void set(const char *argument) {
         {"count", &opt.count}, {"connections", &opt.connections}, {"window", &opt.window}, {"size", &opt.size},
         {"subjects", &opt.subjects}, {"ids", &opt.ids}, {"expect", &opt.expect}, {"subscribers", &opt.subscribers},
         {"queue", &opt.queue}, {"consumers", &opt.consumers}, {"batch", &opt.batch}, {"pulls", &opt.pulls},
-        {"acks", &opt.acks}, {"base", &opt.base},
+        {"acks", &opt.acks}, {"base", &opt.base}, {"websocket", &opt.websocket}, {"listen", &opt.listen},
+        {"far", &opt.far},
     };
     struct { const char *name, **value; } texts[] = {
         {"subject", &opt.subject}, {"deliver", &opt.deliver}, {"body", &opt.body}, {"user", &opt.user},

@@ -21,6 +21,7 @@ from tests.compat.servers import JETLAKE, NATS_SERVER, Server
 STREAM = {"name": "LOAD", "subjects": ["bench", "bench.>"]}
 SYNCED = "jetstream { sync_interval: always }"
 UNSYNCED = 'jetstream { sync_interval: "2m" }'
+AS_RELEASED = {"JETLAKE_VERIFY": "", "JETLAKE_WATCHDOG_MS": ""}  # without what tests turn on, at a cost for each event
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
@@ -76,7 +77,7 @@ def both_servers(directory: Path, configs: dict[str, str]) -> Iterator[dict[str,
         servers = {}
         for kind in (NATS_SERVER, JETLAKE):
             stack.callback(shutil.rmtree, directory / kind, ignore_errors=True)
-            server = Server(kind, directory / kind, ("-js",), configs[kind], {"JETLAKE_VERIFY": ""})
+            server = Server(kind, directory / kind, ("-js",), configs[kind], AS_RELEASED)
             servers[kind] = stack.enter_context(server)
         yield servers
 

@@ -32,8 +32,10 @@ from benchmarks._report import (
     table,
     wall_ns,
 )
-from jetlake.store import Discard, FileOptions, FileStore, MemStore, StreamLimits, _encode_py, _subject_table_py, encode
-from jetlake.store import subject_table as subject_table_face
+from jetlake.store import Discard, FileOptions, FileStore, MemStore, StreamLimits
+from jetlake.store.index import _subject_table_py
+from jetlake.store.index import subject_table as subject_table_face
+from jetlake.store.records import _encode_py, encode
 
 PIECE_SIZE = 1024 * 1024
 SUBJECT_COUNT = 1000

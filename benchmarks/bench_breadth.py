@@ -17,7 +17,7 @@ from typing import Any
 
 from benchmarks._load import PAYLOAD_SIZE, SEED
 from benchmarks._report import ROUNDS, goal, heading, scratch, table
-from benchmarks._server_load import SYNCED, UNSYNCED, Generator, Load, both_servers, fresh_stream
+from benchmarks._server_load import AS_RELEASED, SYNCED, UNSYNCED, Generator, Load, both_servers, fresh_stream
 from benchmarks.bench_consumers import Result
 from tests.compat.peer import Peer, publication
 from tests.compat.servers import JETLAKE, NATS_SERVER, Server
@@ -230,7 +230,7 @@ def measure_start(directory: Path, rounds: int) -> Result:
     for number in range(rounds):
         for kind, loads in zip((NATS_SERVER, JETLAKE), result, strict=True):
             start = time.perf_counter_ns()
-            with Server(kind, directory / f"start-{kind}-{number}", ("-js",), "", {"JETLAKE_VERIFY": ""}):
+            with Server(kind, directory / f"start-{kind}-{number}", ("-js",), "", AS_RELEASED):
                 loads.append(Load(1, time.perf_counter_ns() - start, 0, 0))
     return result
 

@@ -25,8 +25,8 @@ from benchmarks._report import (
     table,
     wall_ns,
 )
-from jetlake.jetstream import _deliver_py, deliver
-from jetlake.jetstream.deliver import END, NO_LIMIT, frames
+from jetlake.jetstream.consumers import _deliver_py, deliver
+from jetlake.jetstream.consumers.deliver import END, NO_LIMIT, frames
 from jetlake.store import FileOptions, FileStore, MemStore
 
 SUBJECT_COUNT = 1000

@@ -14,10 +14,11 @@ import xxhash
 
 from benchmarks._load import PAYLOAD_SIZE, SEED, few_reads
 from benchmarks._report import ROUNDS, Cost, Stopwatch, cpu_ns, goal, heading, interleaved, speed_ratio, table, wall_ns
-from jetlake.store import _scan_py, _subject_table_py
-from jetlake.store.encode import encode_batch
-from jetlake.store.scan import Scan, scan
-from jetlake.store.subject_table import SubjectTable
+from jetlake.store.index import _subject_table_py
+from jetlake.store.index.subject_table import SubjectTable
+from jetlake.store.records import _scan_py
+from jetlake.store.records.encode import encode_batch
+from jetlake.store.records.scan import Scan, scan
 
 SUBJECT_COUNT = 1000
 RATIO_GOAL = 0.4

@@ -105,8 +105,8 @@ class Decoder:
 
     def __init__(self, count: int, rounds: int) -> None:
         from benchmarks.bench_scan import block_body
-        from jetlake.spark.arrow import ALL as EVERY_COLUMN
-        from jetlake.spark.arrow import ColumnPool
+        from jetlake.table.arrow import ALL as EVERY_COLUMN
+        from jetlake.table.arrow import ColumnPool
 
         self.body, _ = block_body(min(count, 400_000))
         self.pool, self.rounds = ColumnPool(EVERY_COLUMN), rounds
@@ -117,8 +117,8 @@ class Decoder:
         self.costs += [(self.walk(), self.hash_all()) for _ in range(self.rounds)]
 
     def walk(self) -> float:
-        from jetlake.spark.arrow import Wanted, arrays, decode
-        from jetlake.store.sequence_set import SequenceSet
+        from jetlake.store.index.sequence_set import SequenceSet
+        from jetlake.table.arrow import Wanted, arrays, decode
 
         wanted, window = Wanted.of(1, 2**62, SequenceSet()), 2 * 1024 * 1024
         with Stopwatch() as watch:
@@ -386,8 +386,8 @@ def server(kind: str, directory: Path) -> Iterator[str | None]:
 
 def publish(url: str, count: int) -> None:
     """Messages of 128 B into the stream BENCH, all acknowledged."""
-    from jetlake.spark.nats import Connection, pub_frame
-    from jetlake.spark.options import parse_options
+    from jetlake.table.nats import Connection, pub_frame
+    from jetlake.table.options import parse_options
 
     rng = random.Random(SEED)
     with Connection(parse_options({"url": url, "stream": "BENCH"})) as link:

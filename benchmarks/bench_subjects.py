@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from benchmarks._load import SEED
 from benchmarks._report import ROUNDS, Cost, Stopwatch, cpu_ns, goal, heading, speed_ratio, table
-from jetlake.store import _subject_filter_py, _subject_scan_py, _subject_table_py, subject_table
+from jetlake.store.index import _subject_filter_py, _subject_scan_py, _subject_table_py, subject_table
 
 SIZES = (1_000, 1_000_000)
 SIZES_SMOKE = (100, 1_000)

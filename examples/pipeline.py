@@ -27,6 +27,7 @@ from pyspark.sql import functions as F
 from rich.console import Console
 from rich.table import Table
 
+import jetlake
 from jetlake.spark import read, read_stream, session
 from jetlake.spark.jobs.export import export
 from jetlake.spark.jobs.plot import bars
@@ -160,6 +161,18 @@ def watch(spark: SparkSession, data: Path, url: str, work: Path) -> int:
     return len(query.recentProgress)
 
 
+# 4: a look without Spark
+
+
+def look(data: Path) -> str:
+    """How many orders each region has, by DuckDB over the same files."""
+    orders = jetlake.scan(data, "ORDERS", subject_tokens="orders.{region}.{product}")
+    counts = orders.duckdb().aggregate("region, count(*) AS orders").order("orders DESC, region").fetchall()
+    for line in bars(counts):
+        console.print(f"   {line}")
+    return f"{sum(count for _, count in counts):,} orders counted"
+
+
 # Showing
 
 
@@ -222,6 +235,8 @@ def run(count: int, directory: Path) -> None:
             done = export(spark, options, str(directory / "export"), partition_by=("region", "date"))
             files = len(list((directory / "export").glob("region=*/date=*/*.parquet")))
             note["result"] = f"{done.messages:,} messages in {files} files"
+        with step("The same stream by DuckDB, without Spark") as note:
+            note["result"] = look(data)
     summary(time.perf_counter() - started)
 
 

@@ -29,7 +29,7 @@ from jetlake.clock import SECOND_NS
 from jetlake.errors import MessageNotFound
 from jetlake.ops import append_op
 from jetlake.store import FileOptions, FileStore
-from jetlake.store.check import check_store
+from jetlake.store.verify.check import check_store
 
 SEED = 42
 BATCH_COUNT = 1500

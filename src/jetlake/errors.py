@@ -16,7 +16,8 @@ JetLakeError
 ├── MessageNotFound         no message at that sequence or subject (a LookupError too)
 ├── ProtocolError           the peer broke the NATS protocol           (wire.protocol)
 ├── ConfigError             a configuration file or flag is wrong      (config.value)
-└── BadTransform, BadNkey, BcryptMissing                               (broker)
+├── BadNkey, BadJwt         keys and tokens that are none              (nkeys, jwt)
+└── BadTransform, BcryptMissing                                        (broker)
 
 Errors carry fields, and build their message from them: what was expected, what was found, where.
 """

@@ -49,3 +49,11 @@ def append_op(
         places += [len(buffer), len(part)]
         buffer += part
     ops.extend([*places, 0, flags, 0, 0])
+
+
+def check_ops(data_size: int, ops_size: int, first: int, stop: int) -> None:
+    """Raise IndexError unless the operations are in the array."""
+    if not 0 <= first < stop <= ops_size // OP_WORDS:
+        raise IndexError(f"operations {first}..{stop} of {ops_size // OP_WORDS}")
+    if data_size > 2**32 - 1:
+        raise ValueError(f"buffer of {data_size} bytes: offsets are of 32 bits")

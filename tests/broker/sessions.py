@@ -5,6 +5,7 @@ from __future__ import annotations
 from jetlake.broker.auth import Credentials
 from jetlake.broker.broker import Broker
 from jetlake.broker.client import Client
+from jetlake.broker.endpoint import Endpoint
 from jetlake.config import ServerOptions, load_text
 from jetlake.testing.clock import FakeClock
 
@@ -62,6 +63,6 @@ def make_broker(config: str = "") -> Broker:
 def connect(broker: Broker, line: bytes = QUIET) -> FakeConnection:
     """A client that has sent its CONNECT."""
     connection = FakeConnection()
-    connection.client = broker.connect(connection, "127.0.0.1", 1)
+    connection.client = broker.connect(connection, Endpoint("127.0.0.1", 1))
     connection.say(line)
     return connection

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 
 from jetlake.broker.account import Account
-from jetlake.broker.client import Client
+from jetlake.broker.peer import Peer
 from jetlake.broker.subscription import Buffer, Msg, read_msg
 from tests.broker.sessions import FakeConnection, connect, make_broker
 
@@ -18,7 +18,7 @@ class Tape:
         self.messages: list[Msg] = []
         self.runs: list[int] = []
 
-    def ingest(self, client: Client | None, data: Buffer, ops: array[int], first: int, stop: int) -> None:
+    def ingest(self, client: Peer, data: Buffer, ops: array[int], first: int, stop: int) -> None:
         self.runs.append(stop - first)
         self.messages += [read_msg(data, ops, number, client) for number in range(first, stop)]
 
@@ -82,32 +82,32 @@ def test_send_reaches_subscribers_and_streams() -> None:
     assert not account.send(b"nobody")
 
 
-def test_replies_below_an_inbox_have_one_route() -> None:
+def test_replies_below_an_inbox_have_one_target() -> None:
     account, client = setup()
     client.say(b"SUB in.x.* 3\r\n")
-    route = account.reply_route(b"in.x.1")
-    assert route is not None and (route.prefix, route.may_have_dots, route.sid) == (b"in.x.", False, b"3")
+    target = account.reply_target(b"in.x.1")
+    assert target is not None and (target.prefix, target.may_have_dots, target.sid) == (b"in.x.", False, b"3")
 
 
 def test_a_reply_that_others_may_hear_has_no_route() -> None:
     account, client = setup()
     client.say(b"SUB in.x.* 3\r\nSUB in.x.7 4\r\n")
-    assert account.reply_route(b"in.x.1") is None
+    assert account.reply_target(b"in.x.1") is None
     client.say(b"UNSUB 4\r\n")
-    assert account.reply_route(b"in.x.1") is not None
+    assert account.reply_target(b"in.x.1") is not None
     account.add_capture(Tape(b"in.>"))
-    assert account.reply_route(b"in.x.1") is None
+    assert account.reply_target(b"in.x.1") is None
 
 
-def test_a_reply_route_ends_with_its_subscription() -> None:
+def test_a_reply_target_ends_with_its_subscription() -> None:
     account, client = setup()
     client.say(b"SUB in.x.* 3\r\n")
     assert account.last_reply is None
-    assert account.reply_route(b"in.x.1") is account.last_reply is not None
+    assert account.reply_target(b"in.x.1") is account.last_reply is not None
     client.say(b"UNSUB 3 10\r\n")
-    assert account.last_reply is None and account.reply_route(b"in.x.1") is None
+    assert account.last_reply is None and account.reply_target(b"in.x.1") is None
     client.say(b"SUB in.y.* 4\r\n")
-    assert account.reply_route(b"in.y.1") is account.last_reply is not None
+    assert account.reply_target(b"in.y.1") is account.last_reply is not None
     account.add_capture(Tape(b"in.>"))
     assert account.last_reply is None
 
@@ -158,7 +158,7 @@ def test_many_subscriptions_still_route_right() -> None:
 class Torn(Tape):
     """A capture that fails at every other run."""
 
-    def ingest(self, client: Client | None, data: Buffer, ops: array[int], first: int, stop: int) -> None:
+    def ingest(self, client: Peer, data: Buffer, ops: array[int], first: int, stop: int) -> None:
         super().ingest(client, data, ops, first, stop)
         if len(self.runs) % 2:
             raise OverflowError("torn")
@@ -187,3 +187,35 @@ def test_what_the_servers_own_code_raises_ends_with_the_message_it_came_with() -
         "message subject=bad: integer division or modulo by zero",
         "message subject=$JS.ACK.S.B.1: integer division or modulo by zero",
     ]
+
+
+def test_each_stream_gets_its_publishes_of_a_batch_at_once_and_in_order() -> None:
+    account, client = setup()
+    tapes = [Tape(b"a.*"), Tape(b"b.*")]
+    for tape in tapes:
+        account.add_capture(tape)
+    client.say(b"PUB a.1 0\r\n\r\nPUB b.1 0\r\n\r\nPUB a.2 0\r\n\r\nPUB b.2 0\r\n\r\nPUB a.3 0\r\n\r\n")
+    assert [tape.subjects() for tape in tapes] == [[b"a.1", b"a.2", b"a.3"], [b"b.1", b"b.2"]]
+    assert [tape.runs for tape in tapes] == [[3], [2]]
+
+
+def test_what_a_subscriber_gets_is_not_overtaken_by_what_goes_to_streams() -> None:
+    account, client = setup()
+    tapes, seen = [Tape(b"a.*"), Tape(b"b.*")], list[list[bytes]]()
+    for tape in tapes:
+        account.add_capture(tape)
+    account.subscribe(b"look", lambda msg: seen.append([subject for tape in tapes for subject in tape.subjects()]))
+    client.say(b"PUB a.1 0\r\n\r\nPUB b.1 0\r\n\r\nPUB look 0\r\n\r\nPUB b.2 0\r\n\r\nPUB a.2 0\r\n\r\n")
+    assert seen == [[b"a.1", b"b.1"]]
+    assert [tape.subjects() for tape in tapes] == [[b"a.1", b"a.2"], [b"b.1", b"b.2"]]
+
+
+def test_subscriptions_of_a_client_get_messages_in_the_order_of_their_publishes() -> None:
+    account, client = setup()
+    account.add_capture(Tape(b"a.*"))
+    account.add_capture(Tape(b"b.*"))
+    frames = client.say(
+        b"SUB a.seen 1\r\nSUB b.seen 2\r\n"
+        b"PUB b.seen 1\r\n1\r\nPUB a.1 0\r\n\r\nPUB b.1 0\r\n\r\nPUB a.seen 1\r\n2\r\nPUB b.seen 1\r\n3\r\n"
+    )
+    assert frames == b"MSG b.seen 2 1\r\n1\r\nMSG a.seen 1 1\r\n2\r\nMSG b.seen 2 1\r\n3\r\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import sys
 from collections.abc import Callable
@@ -11,20 +10,15 @@ from collections.abc import Callable
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
-from hypothesis import given
-from hypothesis import strategies as st
 
+from jetlake import nkeys
 from jetlake.broker import auth
 from jetlake.broker.auth import (
-    Account,
     Authenticator,
     AuthOptions,
-    BadNkey,
     BcryptMissing,
     Credentials,
     User,
-    decode_user_nkey,
-    encode_user_nkey,
     passwords_match,
 )
 from tests.broker.real_server import login, real_server
@@ -40,49 +34,10 @@ def public(private: Ed25519PrivateKey) -> bytes:
     return private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
 
 
-OTHER_NKEY = encode_user_nkey(public(OTHER))
+OTHER_NKEY = nkeys.encode_public(nkeys.USER, public(OTHER))
 
 # Made with package bcrypt 5.0.0 from `secret`.
 HASH = "$2a$04$y78OBjXM6vjQ3JhS7uKIuufU6n9XWpRYaQhx0GuJkWLQAOy0bm2EW"
-
-
-def test_nkey_of_a_known_pair() -> None:
-    assert encode_user_nkey(public(PRIVATE)) == NKEY
-    assert decode_user_nkey(NKEY) == public(PRIVATE)
-
-
-@given(st.binary(min_size=32, max_size=32))
-def test_nkey_written_is_read(key: bytes) -> None:
-    text = encode_user_nkey(key)
-    assert text[0] == "U" and len(text) == 56
-    assert decode_user_nkey(text) == key
-
-
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ("", "holds 0 bytes, not 35"),
-        (NKEY.lower(), "is not base32"),
-        (NKEY[:-1], "holds 34 bytes, not 35"),
-        (NKEY[:-8], "holds 30 bytes, not 35"),
-        (NKEY + "AAAAAAAA", "holds 40 bytes, not 35"),
-        (NKEY[:20] + "A" + NKEY[21:], "has a wrong checksum"),
-        (NKEY[:3] + "é" + NKEY[4:], "is not base32"),
-        ("SUAAAAICAMCAKBQHBAEQUCYMBUHA6EARCIJRIFIWC4MBSGQ3DQOR4H776Y", "holds 36 bytes, not 35"),  # its seed
-    ],
-)
-def test_a_text_that_is_no_nkey_is_refused(text: str, problem: str) -> None:
-    with pytest.raises(BadNkey) as refused:
-        decode_user_nkey(text)
-    assert refused.value.problem == problem
-    assert not text or text[8:] not in str(refused.value), "the error names no key in full: it may be a seed"
-
-
-def test_the_key_of_an_account_is_not_one_of_a_user() -> None:
-    raw = bytes([0]) + bytes(32)
-    checksum = binascii.crc_hqx(raw, 0).to_bytes(2, "little")
-    with pytest.raises(BadNkey, match="not the public key of a user"):
-        decode_user_nkey(base64.b32encode(raw + checksum).decode().rstrip("="))
 
 
 @pytest.mark.parametrize(
@@ -107,7 +62,7 @@ def test_a_signature_over_the_nonce_proves_the_nkey(sig: str, accepted: bool) ->
 
 
 def test_a_bad_nkey_in_the_options_is_refused() -> None:
-    with pytest.raises(BadNkey):
+    with pytest.raises(nkeys.BadNkey):
         Authenticator(AuthOptions(users=(User("x", nkey="UABC"),)))
 
 
@@ -119,8 +74,8 @@ def test_without_users_everybody_is_in_the_global_account() -> None:
 
 
 def test_a_user_brings_their_account() -> None:
-    bob = User("bob", Account("B"), "pw")
-    authenticator = Authenticator(AuthOptions(users=(User("ann", Account("A"), "pw"), bob)))
+    bob = User("bob", "B", "pw")
+    authenticator = Authenticator(AuthOptions(users=(User("ann", "A", "pw"), bob)))
     assert authenticator.check(Credentials(user="bob", password="pw")) is bob
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from jetlake.broker.client import SUBS_AT_ONCE
+from jetlake.broker.endpoint import Endpoint
 from tests.broker.sessions import QUIET, FakeConnection, connect, make_broker
 
 PLAIN = b'CONNECT {"verbose":false,"pedantic":false}\r\n'
@@ -157,7 +158,7 @@ def test_publishing_needs_permission() -> None:
 def test_a_wrong_password_closes() -> None:
     broker = make_broker("authorization { user: u, password: p }")
     client = FakeConnection()
-    client.client = broker.connect(client, "127.0.0.1", 1)
+    client.client = broker.connect(client, Endpoint("127.0.0.1", 1))
     assert client.say(b'CONNECT {"user":"u","pass":"x"}\r\n') == b"-ERR 'Authorization Violation'\r\n"
     assert client.is_closed and broker.auth_errors == 1
 
@@ -165,7 +166,7 @@ def test_a_wrong_password_closes() -> None:
 def test_before_the_login_nothing_else_is_heard() -> None:
     broker = make_broker("authorization { user: u, password: p }")
     client = FakeConnection()
-    client.client = broker.connect(client, "127.0.0.1", 1)
+    client.client = broker.connect(client, Endpoint("127.0.0.1", 1))
     assert client.say(b"PUB a 0\r\n\r\n") == b"-ERR 'Authorization Violation'\r\n"
     assert client.is_closed
 
@@ -202,5 +203,5 @@ def test_the_second_info_comes_with_the_first_ping(protocol: int) -> None:
 def test_connect_is_quiet_when_told_so() -> None:
     broker = make_broker()
     client = FakeConnection()
-    client.client = broker.connect(client, "127.0.0.1", 1)
+    client.client = broker.connect(client, Endpoint("127.0.0.1", 1))
     assert client.say(QUIET) == b""

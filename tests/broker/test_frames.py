@@ -49,36 +49,28 @@ def test_headers_are_left_out_for_a_client_that_takes_none(twin: ModuleType) -> 
     assert twin.msg_frames(data, ops, 0, 1, b"7", False) == (b"MSG c 7 r 1\r\nx\r\n", 1)
 
 
-def test_acks_go_to_replies_with_the_prefix_and_one_token(twin: ModuleType) -> None:
-    data, ops = batch(
-        (b"s", b"in.1", b"", b""), (b"s", b"", b"", b""), (b"s", b"in.2", b"", b""), (b"s", b"o.1", b"", b"")
-    )
-    made, stop = twin.ack_frames(data, ops, 0, 4, b"in.", False, b"1", b'{"seq":', 9)
-    assert made == b'MSG in.1 1 9\r\n{"seq":9}\r\nMSG in.2 1 10\r\n{"seq":11}\r\n'
-    assert stop == 3
-
-
 @pytest.mark.parametrize(
-    ("reply", "dots", "matches"),
+    ("reply", "queues", "headers", "line"),
     [
-        (b"in.a", False, True),
-        (b"in.a.b", False, False),
-        (b"in.a.b", True, True),
-        (b"in.", False, False),
-        (b"in.", True, False),
-        (b"in.a..b", True, False),
-        (b"in..a", True, False),
-        (b"in.a.", True, False),
-        (b"inn.a", False, False),
-        (b"in", True, False),
+        (b"", b"", b"", b"LMSG b 2"),
+        (b"rep", b"", b"", b"LMSG b rep 2"),
+        (b"", b"q2", b"", b"LMSG b | q2 2"),
+        (b"rep", b"q1 q2", b"", b"LMSG b + rep q1 q2 2"),
+        (b"", b"", b"NATS/1.0\r\n\r\n", b"HMSG b 12 14"),
+        (b"rep", b"q2", b"NATS/1.0\r\n\r\n", b"HMSG b + rep q2 12 14"),
     ],
 )
-def test_only_replies_that_the_subscription_matches_are_taken(
-    twin: ModuleType, reply: bytes, dots: bool, matches: bool
+def test_a_link_gets_messages_with_the_queue_groups_they_are_for(
+    twin: ModuleType, reply: bytes, queues: bytes, headers: bytes, line: bytes
 ) -> None:
-    data, ops = batch((b"s", reply, b"", b""))
-    _, stop = twin.ack_frames(data, ops, 0, 1, b"in.", dots, b"1", b"{", 1)
-    assert stop == int(matches)
+    data, ops = batch((b"b", reply, headers, b"hi"))
+    made = twin.link_frames(data, ops, 0, 1, b"LMSG", b"HMSG", queues, True)
+    assert made == (b"%s\r\n%shi\r\n" % (line, headers), len(headers) + 2)
+
+
+def test_a_link_that_takes_no_headers_gets_none(twin: ModuleType) -> None:
+    data, ops = batch((b"c", b"r", b"NATS/1.0\r\n\r\n", b"x"))
+    assert twin.link_frames(data, ops, 0, 1, b"LMSG", b"HMSG", b"", False) == (b"LMSG c r 1\r\nx\r\n", 1)
 
 
 def test_an_operation_outside_the_buffer_is_refused(twin: ModuleType) -> None:
@@ -91,17 +83,28 @@ def test_an_operation_outside_the_buffer_is_refused(twin: ModuleType) -> None:
 
 
 @needs_kernels
-@given(st.lists(MESSAGE, min_size=1, max_size=6), TEXT, st.booleans(), st.integers(1, 2**64 - 100), st.booleans())
-def test_the_twins_agree(
-    messages: list[tuple[bytes, bytes, bytes, bytes]], sid: bytes, headers: bool, seq: int, dots: bool
-) -> None:
+@given(st.lists(MESSAGE, min_size=1, max_size=6), TEXT, st.booleans())
+def test_the_twins_agree(messages: list[tuple[bytes, bytes, bytes, bytes]], sid: bytes, headers: bool) -> None:
     data, ops = batch(*messages)
-    count, prefix = len(messages), messages[0][1][:1]
+    count = len(messages)
     made = [
         (
             twin.msg_frames(data, ops, 0, count, sid, headers),
-            twin.ack_frames(data, ops, 0, count, prefix, dots, sid, b'{"stream":"S","seq":', seq),
+            twin.link_frames(data, ops, 0, count, b"LMSG", b"HMSG", sid, headers),
+            twin.link_frames(data, ops, 0, count, b"RMSG A", b"HMSG A", b"", headers),
         )
         for twin in load_twins(TWINS)
     ]
     assert made[0] == made[1]
+
+
+@needs_kernels
+@given(st.lists(MESSAGE, min_size=1, max_size=10))
+def test_twins_find_the_same_size_of_messages(messages: list[tuple[bytes, bytes, bytes, bytes]]) -> None:
+    _, ops = batch(*messages)
+    first = len(messages) // 2
+    for twin in load_twins(TWINS):
+        expected = sum(len(headers) + len(payload) for _, _, headers, payload in messages[first:])
+        assert twin.msgs_size(ops, first, len(messages)) == expected
+        with pytest.raises(IndexError):
+            twin.msgs_size(ops, first, len(messages) + 1)

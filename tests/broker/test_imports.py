@@ -37,8 +37,8 @@ def reply_of(frame: bytes) -> bytes:
 
 
 def open_count(broker: Broker) -> int:
-    doors = [sub for sub in broker.account("A").sublist if isinstance(sub, imports.ReplyDoor)]
-    return sum(len(door._open) for door in doors)
+    maps = [sub for sub in broker.account("A").sublist if isinstance(sub, imports.ReplyMap)]
+    return sum(len(found._open) for found in maps)
 
 
 def test_replies_are_forgotten_when_answered_or_unheard() -> None:
@@ -85,7 +85,7 @@ def test_singletons_are_forgotten_in_time() -> None:
     assert open_count(broker) == 1, "the others go when a new one comes"
 
 
-def test_shadows_come_and_go_with_their_subscriptions() -> None:
+def test_hidden_subscriptions_come_and_go_with_their_subscriptions() -> None:
     broker = make_broker(CONFIG)
     account = broker.account("A")
     b = login(broker, "b")
@@ -95,7 +95,7 @@ def test_shadows_come_and_go_with_their_subscriptions() -> None:
     b.say(b"UNSUB 1\r\n")
     b.client.close("gone")
     assert account.sublist.count == before and not account.has_interest(b"ev.x")
-    assert not broker.account("B")._shadows
+    assert not broker.account("B")._hidden
 
 
 def test_a_stream_of_the_importer_keeps_what_it_imports() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from array import array
 from collections.abc import Iterator
 
 import pytest
@@ -20,6 +21,7 @@ from jetlake.broker.permissions import (
 )
 from jetlake.clock import SECOND_NS
 from jetlake.errors import BadSubject
+from jetlake.ops import OP_WORDS
 from jetlake.subjects import is_subset, matches
 from tests.broker.real_server import Client, real_server
 
@@ -223,3 +225,26 @@ def test_what_is_delivered_was_allowed_and_not_denied(
         assert not any(matches(entry, subject) for entry in deny)
     if stands and matches(sub, subject) and not rules.may_deliver(subject.encode()):
         assert rules.filters(sub.encode())
+
+
+@pytest.mark.parametrize("user", USERS)
+@given(subjects=st.lists(st.sampled_from(["a.x", "b.no", "b.x.y", "c", "x.pub", "no.1", "only", "zz", "a.*", ">", ""])))
+def test_a_batch_is_allowed_as_its_publishes_are(user: str, subjects: list[str]) -> None:
+    permissions, data, ops = USERS[user], bytearray(), array("I")
+    for subject in subjects:
+        ops.extend([len(data), len(subject), *[0] * (OP_WORDS - 2)])
+        data += subject.encode()
+    found: list[bool] = []
+    while len(found) < len(subjects):
+        stop, may = permissions.publish_run(data, ops, len(found), len(subjects))
+        found += [may] * (stop - len(found))
+    assert found == [permissions.may_publish(subject.encode()) for subject in subjects]
+
+
+def test_a_long_list_allows_the_same() -> None:
+    permissions, ops = (
+        Permissions([f"s{number}.>" for number in range(1000)]),
+        array("I", [0, 4, *[0] * (OP_WORDS - 2)]),
+    )
+    assert permissions.publish_run(bytearray(b"s7.x"), ops, 0, 1) == (1, True)
+    assert permissions.publish_run(bytearray(b"t7.x"), ops, 0, 1) == (1, False)

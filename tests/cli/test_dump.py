@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 from jetlake.cli.app import app
 from jetlake.store import NEVER_NS, Cipher, Compression, FileOptions, FileStore, KeySource
 from jetlake.store.format import TOMBSTONE, decode_header
-from jetlake.store.record import Record, encode
+from jetlake.store.records.record import Record, encode
 from jetlake.testing.clock import FakeClock
 
 HEADERS = b"NATS/1.0\r\nA: b\r\n\r\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import hashlib
 import ipaddress
 import socket
 import ssl
@@ -174,3 +175,37 @@ def test_reload_takes_new_certificates(start: Start, certificates: Certificates,
     assert not works(server, other.context())
     server.reload(other.block())
     assert works(server, other.context()) and not works(server, certificates.context())
+
+
+def test_a_certificate_says_who_the_user_is(start: Start, certificates: Certificates) -> None:
+    ca = f'ca_file: "{certificates.path("ca", "crt")}", verify_and_map: true'
+    users = [
+        "{user: localhost, permissions: {publish: {deny: x}}}",
+        '{user: "CN=client", permissions: {publish: {deny: x}}}',
+        "{user: somebody}",
+    ]
+    denied = [b"-ERR 'Permissions Violation for Publish to \"x\"'\r\n"]
+    for user in users:
+        server = start(f"{certificates.block(ca)}\nauthorization {{ users: [{user}] }}")
+        with Peer(server, tls=certificates.context("client"), user="somebody") as peer:
+            said = peer.ask(b"PUB x 0\r\n\r\n")
+            assert said == ([b"-ERR 'Authorization Violation'\r\n"] if user is users[-1] else denied)
+
+
+def test_pinned_certificates(start: Start, certificates: Certificates) -> None:
+    certificate = x509.load_pem_x509_certificate(certificates.path("client", "crt").read_bytes())
+    info = certificate.public_key().public_bytes(
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    digest = hashlib.sha256(info).hexdigest()
+    ca = f'ca_file: "{certificates.path("ca", "crt")}", verify: true'
+    assert works(start(certificates.block(f'{ca}, pinned_certs: ["{digest.upper()}"]')), certificates.context("client"))
+    other = start(certificates.block(f'{ca}, pinned_certs: ["{"0" * 64}"]'))
+    assert not works(other, certificates.context("client"))
+
+
+def test_one_curve(start: Start, certificates: Certificates) -> None:
+    server = start(certificates.block("curve_preferences: [CurveP384]"))
+    context = certificates.context()
+    context.set_ecdh_curve("prime256v1")
+    assert works(server, certificates.context()) and not works(server, context)

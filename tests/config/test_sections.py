@@ -14,13 +14,15 @@ from jetlake.config import (
     ConfigError,
     JetStreamLimits,
     JetStreamOptions,
-    ListenerOptions,
+    LeafOptions,
     Permissions,
     ResponsePermission,
     ServerOptions,
     SubjectPermission,
     TlsOptions,
     User,
+    WebOrigin,
+    WebSocketOptions,
     load_file,
     load_text,
 )
@@ -258,15 +260,56 @@ def test_handshake_first_may_fall_back(text: str, fallback_s: float) -> None:
     assert tls and tls.handshake_first and tls.handshake_first_fallback_s == fallback_s
 
 
-def test_idle_listeners_are_accepted_with_a_warning_that_names_them() -> None:
-    text = 'websocket { port: -1, no_tls: true, compression: true }\nleafnodes { listen: "127.0.0.1:-1" }'
-    options = load_text(text, "f.conf", {})
-    assert options.websocket == ListenerOptions(port=-1, no_tls=True, compression=True)
-    assert options.leafnodes == ListenerOptions(host="127.0.0.1", port=-1)
-    assert options.warnings == (
-        "f.conf:1:1: 'websocket' is not supported yet: nothing will be served there",
-        "f.conf:2:1: 'leafnodes' is not supported yet: nothing will be served there",
+def test_a_listener_for_leafs_has_its_address() -> None:
+    options = load_text('leafnodes { listen: "127.0.0.1:-1" }', "f.conf", {})
+    assert options.leafnodes == LeafOptions(host="127.0.0.1", port=-1) and not options.warnings
+
+
+def test_websocket() -> None:
+    text = """websocket { listen: "127.0.0.1:8080", no_tls: true, compression: true, handshake_timeout: 5s
+        same_origin: true, allowed_origins: ["https://a.com", "http://B.com:81"], user_cookie: u, pass_cookie: p
+        token_cookie: t, authorization { user: w, password: s, timeout: 3 }, headers { X-A: b }, ping_interval: 20s }"""
+    assert loaded(text).websocket == WebSocketOptions(
+        host="127.0.0.1",
+        port=8080,
+        no_tls=True,
+        compression=True,
+        handshake_timeout_s=5.0,
+        same_origin=True,
+        allowed_origins=frozenset({WebOrigin("https", "a.com", 443), WebOrigin("http", "b.com", 81)}),
+        user_cookie="u",
+        pass_cookie="p",
+        token_cookie="t",
+        authorization=Authorization(username="w", password="s", timeout_s=3.0),
+        headers={"X-A": "b"},
+        ping_interval_s=20.0,
     )
+    assert loaded("websocket { port: 8080, tls { cert_file: c, key_file: k } }").websocket is not None
+
+
+@pytest.mark.parametrize(
+    ("block", "complaint"),
+    [
+        ("port: 80", "requires TLS configuration"),
+        ("port: 80, no_tls: true, allowed_origins: [a.com]", "unable to parse allowed origin"),
+        ("port: 80, no_tls: true, allowed_origins: ['ftp://a.com']", "http or https scheme"),
+        ("port: 80, no_tls: true, allowed_origins: 'http://'", "host is required"),
+        ("port: 80, no_tls: true, headers { Host: a }", "part of the handshake"),
+        ("port: 80, no_tls: true, headers { Sec-WebSocket-Protocol: a }", "part of the handshake"),
+        ('port: 80, no_tls: true, headers { X: "a\\r\\nY: b" }', "not a header of one line"),
+        ("port: 80, no_tls: true, no_auth_user: nobody", "no_auth_user 'nobody'"),
+        ("port: 80, no_tls: true, authorization { users: [{user: a}] }", "belong in the general authorization"),
+    ],
+)
+def test_what_websocket_may_not_say(block: str, complaint: str) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        loaded(f"websocket {{ {block} }}")
+
+
+def test_a_user_for_websocket_alone_cannot_stand_beside_users() -> None:
+    text = "websocket { port: 80, no_tls: true, authorization { user: w } }\nauthorization { users: [{user: a}] }"
+    with pytest.raises(ConfigError, match="not compatible with presence of users"):
+        loaded(text)
 
 
 def test_a_key_without_effect_is_accepted_with_a_warning() -> None:
@@ -285,16 +328,16 @@ def test_an_empty_file_is_worth_a_warning() -> None:
 # ---------------------------------------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize("key", ["cluster", "gateway", "mqtt", "operator", "resolver", "resolver_preload"])
+@pytest.mark.parametrize("key", ["cluster", "gateway", "mqtt", "ocsp_cache"])
 def test_what_is_not_supported_yet_is_refused_by_name(key: str) -> None:
     assert failure(f"port: 1\n {key} {{ }}") == f"f.conf:2:2: '{key}' is not supported yet"
 
 
 def test_parts_of_blocks_are_refused_by_name() -> None:
-    text = "leafnodes { listen: 1\n remotes: [{url: x}] }"
-    assert failure(text) == "f.conf:2:2: 'remotes' in leafnodes is not supported yet"
-    text = "accounts { A {\n mappings: {} } }"
-    assert failure(text) == "f.conf:2:2: 'mappings' in an account is not supported yet"
+    text = "leafnodes { remotes: [{url: x,\n proxy: {}}] }"
+    assert failure(text) == "f.conf:2:2: 'proxy' in a remote of leafnodes is not supported yet"
+    text = "accounts { A {\n msg_trace: {} } }"
+    assert failure(text) == "f.conf:2:2: 'msg_trace' in an account is not supported yet"
 
 
 @pytest.mark.parametrize(
@@ -302,7 +345,7 @@ def test_parts_of_blocks_are_refused_by_name() -> None:
     [
         ("prot: 1", "f.conf:1:1: unknown key 'prot'; did you mean 'port'?"),
         ("x: 1\njetstreem {}", "f.conf:1:1: unknown key 'x'"),
-        ("jetstream {\n storedir_: x }", "f.conf:2:2: unknown key 'storedir_' in jetstream; did you mean 'storedir'?"),
+        ("jetstream {\n storedir_: x }", "f.conf:2:2: unknown key 'storedir_' in jetstream; did you mean 'store_dir'?"),
         ("authorization { tokem: x }", "f.conf:1:17: unknown key 'tokem' in authorization; did you mean 'token'?"),
         ("port: abc", "f.conf:1:7: port: expected an integer, found a string"),
         ("port: 70000", "f.conf:1:7: port: expected an integer from -1 to 65535, found 70000"),
@@ -333,7 +376,7 @@ def test_parts_of_blocks_are_refused_by_name() -> None:
         ("accounts [A, A]", "f.conf:1:14: the account 'A' is defined twice"),
         ("write_timeout: x", "f.conf:1:16: write_timeout: expected 'default', 'close' or 'retry', found 'x'"),
         ("ocsp: true", "f.conf:1:7: ocsp: is not supported yet"),
-        ("proxies { trusted: [] }", "f.conf:1:9: proxies: is not supported yet"),
+        ("proxies { trusted: [{}] }", "f.conf:1:21: expected the public nkey of a proxy as its 'key'"),
         ("authorization { users: [{user: a}, {user: a}] }", "f.conf:1:1: the user 'a' is defined twice"),
         (
             "authorization { token: x, user: y }",

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jetlake.store.check import check_store
+from jetlake.store.verify.check import check_store
 from tests.compat.peer import Closed, Msg, Peer
 from tests.compat.servers import JETLAKE, Server, wait_until
 

@@ -10,8 +10,8 @@ import pytest
 
 from jetlake.errors import MessageNotFound
 from jetlake.store import FileOptions, FileStore, StoredMsg
-from jetlake.store.check import check_store
 from jetlake.store.format import RECORD_SIZE_MIN
+from jetlake.store.verify.check import check_store
 from jetlake.store.view import StreamView
 from jetlake.testing.clock import FakeClock
 from jetlake.testing.memfiles import MemFiles

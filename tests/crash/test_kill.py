@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from jetlake.store import Compression, FileOptions, FileStore
-from jetlake.store.check import check_store
+from jetlake.store.verify.check import check_store
 
 ROUNDS = int(os.environ.get("JETLAKE_KILL_ROUNDS", "4"))
 

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from jetlake.store import FileStore, StoredMsg, StreamLimits
-from jetlake.store.check import check_store
+from jetlake.store.verify.check import check_store
 from jetlake.testing.memfiles import MemFiles, PowerCut
 from tests.crash.workload import ENVELOPES, SCRIPTS, Life, Script, rewrites, steps
 from tests.store.model import Model

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from jetlake.store.check import check_store
+from jetlake.store.verify.check import check_store
 from tests.compat.peer import Closed, Msg, Peer, header_block, publication
 from tests.compat.servers import JETLAKE, Server
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from jetlake.broker.broker import Broker
-from jetlake.jetstream.consumer import Consumer
+from jetlake.jetstream.consumers.consumer import Consumer
 from jetlake.jetstream.service import JetStream
-from jetlake.jetstream.stream import Stream
-from jetlake.store.files import OS_FILES, Files
+from jetlake.jetstream.streams.stream import Stream
+from jetlake.store.disk.files import OS_FILES, Files
 from jetlake.testing.clock import FakeClock
 from tests.broker.sessions import FakeConnection, connect, make_broker
 from tests.jetstream.harness import FakeHost

@@ -11,6 +11,7 @@ from jetlake.broker.subscription import Msg
 from jetlake.clock import Clock, system_clock
 from jetlake.config.options import JetStreamOptions, ServerOptions
 from jetlake.jetstream.service import JetStream
+from jetlake.store.disk.files import OS_FILES, Files
 
 SERVER_NAME = "test"
 
@@ -74,9 +75,13 @@ class FakeHost:
             calls, self._calls = self._calls, []
             for call in calls:
                 call()
-            units, self._units = self._units, {}
-            for unit in units.values():
-                self._commit(unit)
+            self.commit_round()
+
+    def commit_round(self) -> None:
+        """Make the commits that were asked for."""
+        units, self._units = self._units, {}
+        for unit in units.values():
+            self._commit(unit)
 
     def _commit(self, unit: Any) -> None:
         if self.fails is None and unit.commit_now():
@@ -85,18 +90,29 @@ class FakeHost:
         if self.fails is not None:
             unit.fail_commit(self.fails)
             return
-        if commit is not None:
-            commit.run()
+        if commit is not None and commit.redo is not None and not commit.is_small:
+            (error,) = commit.redo.commit([commit])
+            if error is not None:
+                unit.fail_commit(error)
+                return
+        elif commit is not None:
+            try:
+                commit.run()
+            except OSError as error:
+                unit.fail_commit(error)
+                return
         unit.complete_commit(commit)
 
 
 class InProcess:
     """One account with JetStream; requests are answered before they return."""
 
-    def __init__(self, store_dir: str, host: FakeHost | None = None, account: str = "$G") -> None:
+    def __init__(
+        self, store_dir: str, host: FakeHost | None = None, account: str = "$G", files: Files = OS_FILES
+    ) -> None:
         self.host = host or FakeHost()
         self.account = Account(account)
-        self.service = JetStream(self.host, store_dir)
+        self.service = JetStream(self.host, store_dir, files=files)
         self.service.start([self.account])
         self._answers: list[Msg] = []
         self.account.subscribe(b"_INBOX.>", self._answers.append)

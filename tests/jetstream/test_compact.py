@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from jetlake.jetstream.stream import Stream
+from jetlake.jetstream.streams.stream import Stream
 from jetlake.store import FileStore
 from tests.jetstream.harness import InProcess
 
@@ -70,10 +70,10 @@ def test_the_answer_waits_for_the_last_commit_and_publishing_does_not(bench: Ben
     bench.account.send(COMPACT.encode() + b"S", b"{}", reply=b"in.compacted")
     for number in range(3):
         bench.account.send(b"s", b"during", reply=b"in.%d" % number)
-        commit = stream.prepare_commit()
+        commit = stream.log.prepare_commit()
         assert commit.rewrite is not None
         commit.run()
-        stream.complete_commit(commit)
+        stream.log.complete_commit(commit)
         assert b"in.%d" % number in answers and (b"in.compacted" in answers) == (number == 2)
 
 
@@ -110,7 +110,7 @@ def test_a_disk_that_fails_is_told(bench: Bench) -> None:
     bench.host.fails = OSError(errno.ENOSPC, "full")
     assert bench.ask()["error"]["err_code"] == 10023
     bench.host.fails = None
-    assert stream.problem is not None and bench.ask()["error"]["err_code"] == 10023  # before it is opened again
+    assert stream.log.problem is not None and bench.ask()["error"]["err_code"] == 10023  # before it is opened again
     bench.host.timers[-1].callback()
     assert bench.ask()["blocks"] == 3
 
@@ -126,6 +126,7 @@ def test_a_stream_that_ends_ends_its_compaction(bench: Bench, how: str) -> None:
         bench.host.settle()
     else:
         bench.account.send(b"$JS.API.STREAM.DELETE.S", reply=b"elsewhere")
+        bench.host.settle()
     (answer,) = answers
     assert answer["error"]["err_code"] == 10077
     assert not isinstance(stream.store, FileStore) or how == "delete" or stream.store.has_more

@@ -2,18 +2,24 @@
 
 The model knows which messages there are, which of them were delivered how often, and when each is due again. After
 every step the consumer's own numbers must be the model's.
+
+A second ledger gets nothing but the consumer's commands, and must say the same.
 """
 
 from __future__ import annotations
 
 import shutil
 import tempfile
+from array import array
 from pathlib import Path
+from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from jetlake.jetstream.consumers.commands import AckMany, Command
+from jetlake.jetstream.consumers.ledger import Ledger
 from tests.jetstream.consumer_world import Received, S, World, frame
 
 WAIT_S = 10
@@ -47,6 +53,22 @@ class ConsumerModel(RuleBasedStateMachine):
             filter_subjects=sorted(FILTER),
             max_ack_pending=pending_max,
         )
+        self.follow()
+
+    def follow(self) -> None:
+        """Let a second ledger go on from where the consumer's is."""
+        consumer = self.world.consumer()
+        self.second = Ledger(consumer.config)
+        self.second.restore(consumer.ledger.state(), self.last_seq)
+        self.second.next_seq = consumer.ledger.next_seq
+
+        def submit(command: Command) -> Any:
+            theirs = command._replace(seqs=array("Q", command.seqs)) if isinstance(command, AckMany) else command
+            result, other = consumer.ledger.apply(command), self.second.apply(theirs)
+            assert result == other
+            return result
+
+        consumer.submit = submit  # type: ignore[method-assign]
 
     def teardown(self) -> None:
         if hasattr(self, "world"):
@@ -181,13 +203,23 @@ class ConsumerModel(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         self.world.restart()
+        self.follow()
         self.queued.clear()  # what was queued and not delivered waits for its time again
 
     @rule()
     def crash_after_a_while(self) -> None:
         self.pass_time(2.5)  # long enough for what nobody waited for to be written
         self.world.crash()
+        self.follow()
         self.queued.clear()
+
+    @invariant()
+    def the_second_ledger_agrees(self) -> None:
+        if hasattr(self, "world"):
+            ledger = self.world.consumer().ledger
+            assert ledger.state() == self.second.state()
+            assert (ledger.next_seq, list(ledger.queue)) == (self.second.next_seq, list(self.second.queue))
+            assert ledger.deadlines.next_ns == self.second.deadlines.next_ns
 
     @invariant()
     def numbers_agree(self) -> None:

@@ -8,15 +8,13 @@ from typing import Any
 import pytest
 
 from jetlake.broker.account import Account
-from jetlake.config.options import Account as AccountOptions
-from jetlake.config.options import AccountJetStream, JetStreamOptions, ServerOptions
+from jetlake.config.options import AccountJetStream, AccountOptions, JetStreamOptions, ServerOptions
 from jetlake.jetstream.encryption import STATE_NAME
 from jetlake.jetstream.service import JetStream
-from jetlake.jetstream.stream_config import StreamConfig
-from jetlake.store import envelope
-from jetlake.store.block_file import read_header
-from jetlake.store.files import OS_FILES, Files
-from jetlake.store.sealed_file import is_sealed
+from jetlake.jetstream.streams.config import StreamConfig
+from jetlake.store.blocks.block_file import read_header
+from jetlake.store.blocks.sealed_file import is_sealed
+from jetlake.store.disk.files import OS_FILES, Files
 from jetlake.testing.memfiles import MemFiles, PowerCut
 from tests.jetstream.harness import FakeHost, InProcess
 from tests.jetstream.test_service import ask, streams_dir, tree
@@ -35,7 +33,7 @@ def fast_keys(monkeypatch: pytest.MonkeyPatch) -> None:
         def derive(self, secret: bytes) -> bytes:
             return (self._salt + secret * 32)[:32]
 
-    monkeypatch.setattr(envelope, "Scrypt", Quick)
+    monkeypatch.setattr("cryptography.hazmat.primitives.kdf.scrypt.Scrypt", Quick)
 
 
 def server(directory: Path, key: str = "", prev_key: str = "", cipher: str = "chachapoly") -> InProcess:

@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from jetlake.config.options import Account, AccountJetStream, JetStreamOptions, ServerOptions
+from jetlake.config.options import AccountJetStream, AccountOptions, JetStreamOptions, ServerOptions
 from jetlake.jetstream.errors import ApiError
-from jetlake.jetstream.stream import Stream
-from jetlake.jetstream.stream_config import Storage, StreamConfig
-from jetlake.jetstream.stream_meta import is_tomb, read_meta
-from jetlake.store.files import OS_FILES, OsFiles
+from jetlake.jetstream.streams.config import Storage, StreamConfig
+from jetlake.jetstream.streams.meta import is_tomb, read_meta
+from jetlake.jetstream.streams.stream import Stream
+from jetlake.store.disk.files import OS_FILES, Files, OsFiles
 from tests.jetstream.harness import FakeHost, InProcess
 
 
-def server(directory: Path, limits: AccountJetStream | None = None, **jetstream: Any) -> InProcess:
+def server(
+    directory: Path, limits: AccountJetStream | None = None, files: Files = OS_FILES, **jetstream: Any
+) -> InProcess:
     """A server whose account A has these limits."""
     options = ServerOptions(
         server_name="test",
-        accounts={"A": Account(name="A", jetstream=limits or AccountJetStream())},
+        accounts={"A": AccountOptions(name="A", jetstream=limits or AccountJetStream())},
         jetstream=JetStreamOptions(enabled=True, **{"max_memory": 1 << 30, "max_store": 1 << 30, **jetstream}),
     )
-    return InProcess(str(directory), FakeHost(options=options), account="A")
+    return InProcess(str(directory), FakeHost(options=options), account="A", files=files)
 
 
 def make(on: InProcess, name: str = "S", **fields: Any) -> Stream:
@@ -136,6 +139,7 @@ def test_usage_in_numbers(tmp_path: Path) -> None:
 def test_a_stream_is_on_disk_when_it_is_made(tmp_path: Path) -> None:
     on = server(tmp_path)
     stream = make(on, max_msgs=7)
+    on.host.settle()
     meta = read_meta(OS_FILES, str(streams_dir(tmp_path) / "S"))
     assert meta.config == stream.config and meta.created_ns == stream.created_ns
 
@@ -144,6 +148,7 @@ def test_an_update_is_on_disk(tmp_path: Path) -> None:
     on = server(tmp_path)
     stream = make(on)
     on.js.update(stream, replace(stream.config, max_msgs=7))
+    on.host.settle()
     assert read_meta(OS_FILES, str(streams_dir(tmp_path) / "S")).config.max_msgs == 7
 
 
@@ -158,6 +163,7 @@ def test_a_deleted_stream_leaves_no_files(tmp_path: Path) -> None:
     publish(on, "S.a")
     done: list[str] = []
     on.js.delete(stream, lambda: done.append("done"), lambda error: done.append("failed"))
+    on.host.commit_round()
     assert done == ["done"] and not (streams_dir(tmp_path) / "S").exists()
     on.host.settle()
     assert list(streams_dir(tmp_path).iterdir()) == []
@@ -171,7 +177,7 @@ def test_a_name_is_free_again_only_when_the_files_are_gone(tmp_path: Path) -> No
     stream = make(on)
     publish(on, "S.a")
     waiting: list[Any] = []
-    stream.when_idle = waiting.append  # type: ignore[method-assign]  # as while a commit runs
+    stream.log.when_idle = waiting.append  # type: ignore[method-assign]  # as while a commit runs
     on.js.delete(stream, lambda: None, lambda error: None)
     on.host.settle()
     answers = on.request("$JS.API.STREAM.CREATE.S", b'{"name":"S","subjects":["S.>"]}')
@@ -196,40 +202,60 @@ def test_a_deleted_streams_consumers_do_not_come_back_with_a_new_one(tmp_path: P
 
 
 class BrokenFiles(OsFiles):
-    """A disk on which nothing can be renamed."""
+    """A disk on which, once it is broken, no deleted stream can be renamed, or no meta.json."""
+
+    is_broken = False
+
+    def __init__(self, *, refuses_tombs: bool = False) -> None:
+        self._refuses_tombs = refuses_tombs
 
     def rename(self, source: str, target: str) -> None:
-        if is_tomb(target.rsplit("/", 1)[1]) or target.endswith("meta.json"):
+        name = target.rsplit("/", 1)[1]
+        if self.is_broken and (is_tomb(name) if self._refuses_tombs else name == "meta.json"):
             raise OSError(5, "Input/output error", source)
         super().rename(source, target)
 
 
 def test_a_stream_that_cannot_be_removed_stays(tmp_path: Path) -> None:
-    on = server(tmp_path)
+    files = BrokenFiles(refuses_tombs=True)
+    on = server(tmp_path, files=files)
     stream = make(on)
-    on.js.files = BrokenFiles()
+    on.host.settle()
+    files.is_broken = True
     done: list[int] = []
     on.js.delete(stream, lambda: done.append(0), lambda error: done.append(error.err_code))
+    on.host.settle()
     assert done == [10050]
+    files.is_broken = False
     assert publish(on, "S.a")["seq"] == 1
+    shutil.copytree(tmp_path, tmp_path / "copy")  # as after a crash: the log does not say that it is gone
+    assert list(server(tmp_path / "copy").js.streams) == ["S"]
 
 
 def test_a_stream_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:
-    on = server(tmp_path)
-    on.js.files = BrokenFiles()
-    assert refusal(on) == 10049
-    assert list(streams_dir(tmp_path).iterdir()) == [] and "S" not in on.js.streams
+    files = BrokenFiles()
+    on = server(tmp_path, files=files)
+    files.is_broken = True
+    (answer,) = on.request("$JS.API.STREAM.CREATE.S", b'{"name":"S","subjects":["S.>"]}')
+    assert json.loads(answer[1])["error"]["err_code"] == 10049
+    assert not (streams_dir(tmp_path) / "S").exists() and "S" not in on.js.streams
     assert any(level == "error" and "name=S" in line for level, line in on.host.lines)
+    files.is_broken = False
+    make(on)
+    assert publish(on, "S.a")["seq"] == 1
 
 
 def test_an_update_that_cannot_be_written_changes_nothing(tmp_path: Path) -> None:
-    on = server(tmp_path)
+    files = BrokenFiles()
+    on = server(tmp_path, files=files)
     make(on)
-    on.js.files = BrokenFiles()
+    on.host.settle()
+    files.is_broken = True
     answer = json.loads(on.request("$JS.API.STREAM.UPDATE.S", b'{"name":"S","subjects":["S.>"],"max_msgs":1}')[0][1])
-    assert answer["error"] == {
-        "code": 503,
-        "err_code": 10077,
-        "description": "stream store failed: Input/output error",
-    }
+    assert (answer["error"]["code"], answer["error"]["err_code"]) == (500, 10069)
+    assert "Input/output error" in answer["error"]["description"]
     assert on.js.streams["S"].config.max_msgs == -1
+    files.is_broken = False
+    on.host.timers[-1].callback()  # it reads its files anew
+    assert publish(on, "S.a")["seq"] == 1 and publish(on, "S.a")["seq"] == 2
+    assert on.js.streams["S"].store.fast_state().msgs == 2

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from jetlake.errors import CorruptBlock
-from jetlake.jetstream.consumer import Consumer
-from jetlake.store.consumer_store import ConsumerState
-from jetlake.store.files import OS_FILES
+from jetlake.jetstream.consumers.consumer import Consumer
+from jetlake.store.consumer_state import ConsumerState
+from jetlake.store.disk.files import OS_FILES
 from tests.jetstream.consumer_world import World
 
 

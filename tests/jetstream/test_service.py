@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from jetlake.broker.account import Account
-from jetlake.config.options import Account as AccountOptions
-from jetlake.config.options import AccountJetStream, JetStreamOptions, ServerOptions
+from jetlake.config.options import AccountJetStream, AccountOptions, JetStreamOptions, ServerOptions
 from jetlake.errors import StoreLocked
 from jetlake.jetstream.service import JetStream, enabled_accounts
-from jetlake.jetstream.stream_config import StreamConfig
-from jetlake.jetstream.stream_meta import StreamMeta, encode_meta
+from jetlake.jetstream.streams.config import StreamConfig
+from jetlake.jetstream.streams.meta import StreamMeta, encode_meta
 from tests.jetstream.harness import FakeHost, InProcess
 
 

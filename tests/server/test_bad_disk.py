@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jetlake.store.check import check_store
+from jetlake.store.verify.check import check_store
 from tests.compat.peer import Peer
 from tests.compat.servers import JETLAKE, Server, wait_until
 

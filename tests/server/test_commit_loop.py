@@ -14,6 +14,8 @@ from jetlake.server.commit_loop import BACKGROUND_THREADS_MAX, THREADS_MAX, Comm
 class Work:
     """The disk's part of a commit: it waits until it is let go, and may fail."""
 
+    is_small, redo = False, None
+
     def __init__(self, *, error: Exception | None = None) -> None:
         self._error = error
         self.started, self.may_end = threading.Event(), threading.Event()
@@ -37,7 +39,7 @@ class Unit:
         error: Exception | None = None,
     ) -> None:
         self.works, self._left = works, list(works)
-        self.is_synced, self.is_background = is_synced, is_background
+        self.is_synced, self.is_background, self.is_large = is_synced, is_background, False
         self._is_small, self._error = is_small, error
         self.events: list[Any] = []
 
@@ -120,6 +122,7 @@ async def test_without_a_sync_a_commit_that_fails_or_is_large_is_seen_to_as_well
     for unit in (failing, large):
         with commits:
             commits.request(unit)
+        await asyncio.sleep(0)  # the next one comes in another turn
     assert failing.events == [error] and large.events == ["prepare"]
     work.may_end.set()
     await commits.drain()
@@ -241,4 +244,20 @@ async def test_a_unit_that_raises_keeps_nobody_from_committing_nor_from_stopping
     assert good.events == ["prepare", "complete"]
     told = [str(error) for error in failures]
     assert told == ["complete", "fail"] * 2 if is_done_here else sorted(told) == ["complete", "fail", "fail"]
+    commits.close()
+
+
+async def test_without_a_sync_what_follows_a_commit_in_the_same_turn_shares_the_next_one() -> None:
+    commits = commit_loop()
+    first, second = Unit(is_small=True, is_synced=False), Unit(is_small=True, is_synced=False)
+    for unit in (first, second, second):
+        with commits:
+            commits.request(unit)
+    assert first.events == ["now"] and second.events == []
+    await commits.drain()
+    assert second.events == ["now"]
+    await asyncio.sleep(0)
+    with commits:
+        commits.request(first)
+    assert first.events == ["now", "now"]
     commits.close()

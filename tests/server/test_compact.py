@@ -11,9 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 from jetlake.cli.app import app
-from jetlake.spark.errors import ServerError
 from jetlake.spark.jobs.compact import compact
-from jetlake.store.check import check_store
+from jetlake.store.verify.check import check_store
+from jetlake.table.errors import ServerError
 from tests.compat.peer import Peer, publication
 from tests.compat.servers import JETLAKE, NATS_SERVER, Server
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from jetlake.server.peer_connection import SpareBuffers
 from jetlake.testing.server import run_server
 from tests.server.certificates import Certificates
 from tests.server.harness import LOOPBACK, Peer, get, page, running, until
@@ -125,14 +126,15 @@ async def test_a_half_closed_peer_gets_its_answers() -> None:
 async def test_a_peer_that_resets_costs_nobody_else() -> None:
     async with running() as server:
         other = await Peer.connect(server)
-        peer = await Peer.connect(server)
+        peer, sublist = await Peer.connect(server), server.broker.default_account.sublist
+        count = sublist.count
         await peer.ask("SUB a 1\r\n")
         sock = peer.writer.get_extra_info("socket")
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
         peer.writer.transport.abort()
         await until(lambda: len(server.broker.clients) == 1, "the peer to be gone")
         assert await other.ask("PUB a 2\r\nhi\r\n") == []
-        assert server.broker.default_account.sublist.count == 1 + len(server.system._served)
+        assert sublist.count == count
 
 
 async def test_a_subscriber_that_takes_nothing_is_cut_off_and_memory_is_bounded() -> None:
@@ -352,3 +354,36 @@ async def test_a_chunk_of_costly_lines_leaves_others_their_turn(monkeypatch: pyt
         monkeypatch.setattr(client, "receive", counted)
         await peer.ask("".join(f"SUB a.{number} {number}\r\n" for number in range(20_000)))
         assert slices > 5 and len(client.subs) == 20_000
+
+
+async def test_large_messages_that_follow_each_other_arrive_whole() -> None:
+    async with running() as server:
+        peers = [await Peer.connect(server) for _ in range(2)]
+        for peer in peers:
+            await peer.ask("SUB big 1\r\n")
+            await peer.ask()
+        payloads = [bytes([65 + number]) * size for number, size in enumerate((600_000, 300_000, 700_000, 131_072))]
+        for payload in payloads:
+            peers[0].send(b"PUB big %d\r\n%s\r\n" % (len(payload), payload))
+        for peer in peers:
+            for payload in payloads:
+                assert await peer.line() == f"MSG big 1 {len(payload)}"
+                assert await asyncio.wait_for(peer.reader.readexactly(len(payload) + 2), 10) == payload + b"\r\n"
+        assert server.spare_buffers.take(600_000) is not None
+
+
+def test_a_spare_buffer_has_room_for_what_is_asked() -> None:
+    spare = SpareBuffers()
+    small, large = bytearray(10), bytearray(20)
+    spare.give(small)
+    spare.give(large)
+    assert spare.take(11) is large and spare.take(11) is None and spare.take(10) is small
+
+
+def test_spare_buffers_are_bounded_in_size() -> None:
+    spare = SpareBuffers(size_max=30)
+    for _ in range(2):
+        spare.give(bytearray(20))
+    assert spare.take(1) is not None and spare.take(1) is None
+    spare.give(bytearray(20))
+    assert spare.take(1) is not None

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from jetlake.store.block_file import frame_at
+from jetlake.store.blocks.block_file import frame_at
 from jetlake.store.format import HEADER_SIZE, decode_header
 from tests.compat.peer import Msg, Peer, header_block
 from tests.compat.servers import JETLAKE, Server

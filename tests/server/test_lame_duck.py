@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from jetlake.jetstream.stream import Stream
+from jetlake.jetstream.streams.stream import Stream
 from tests.server.harness import Peer, Running, running, until
 
 

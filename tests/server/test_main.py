@@ -203,3 +203,10 @@ def _until(is_true: object, timeout_s: float = 20.0) -> None:
     while not is_true():
         assert time.monotonic() < stop_s
         time.sleep(0.01)
+
+
+def test_a_start_waits_for_no_import_that_few_servers_need() -> None:
+    names = {"cryptography", "cramjam", "pathlib", "shutil", "tempfile", "jetlake.config.grammar", "typer"}
+    asked = f"import sys, jetlake.server.main, jetlake.jetstream.service; print(*{names} & set(sys.modules))"
+    found = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, timeout=60)
+    assert found.stdout.split() == []

@@ -9,7 +9,7 @@ import pytest
 from jetlake.broker.auth import Authenticator, Credentials, User
 from jetlake.server import reload
 from tests.server.certificates import Certificates
-from tests.server.harness import Peer, page, running, until
+from tests.server.harness import LOOPBACK, Peer, page, running, until
 
 A = {"user": "a", "pass": "p"}
 B = {"user": "b", "pass": "p"}
@@ -155,6 +155,29 @@ async def test_tls_comes_changes_and_goes(tmp_path: Path) -> None:
         assert server.log_lines.has("Reloaded: tls = enabled")
         await server.reload_with("ping_max: 2")
         assert await (await Peer.connect(server)).ask() == [] and await old.ask() == []
+
+
+async def test_websocket_takes_other_certificates(tmp_path: Path) -> None:
+    one, two = (Certificates(tmp_path / name) for name in ("one", "two") if (tmp_path / name).mkdir() is None)
+
+    def listener(certificates: Certificates, more: str = "") -> str:
+        return f"websocket {{ host: {LOOPBACK}, port: -1\n{certificates.block()}\n{more} }}"
+
+    async def is_trusted(certificates: Certificates) -> bool:
+        port, context = server.websocket_listener.port, certificates.context()
+        try:
+            _, writer = await asyncio.open_connection(LOOPBACK, port, ssl=context, server_hostname="localhost")
+        except OSError:
+            return False
+        writer.close()
+        return True
+
+    async with running(listener(one)) as server:
+        assert await is_trusted(one) and not await is_trusted(two)
+        await server.reload_with(listener(two))
+        assert await is_trusted(two) and not await is_trusted(one)
+        await server.reload_with(listener(one, "compression: true"))
+        assert "not supported for websocket" in server.log_lines.lines[-1] and await is_trusted(two)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 from pathlib import Path
@@ -11,7 +12,7 @@ from msgspec.structs import replace
 from jetlake.errors import StoreLocked
 from jetlake.server.address import ListenFailed
 from jetlake.server.server import Server
-from tests.server.harness import LOOPBACK, Lines, Peer, options, running, until
+from tests.server.harness import Lines, Peer, options, running, until
 
 
 async def test_start_up_lines_come_in_nats_servers_order(tmp_path: Path) -> None:
@@ -41,18 +42,9 @@ async def test_start_up_lines_come_in_nats_servers_order(tmp_path: Path) -> None
 
 
 async def test_warnings_of_the_configuration_are_logged() -> None:
-    async with running("websocket { port: -1, no_tls: true }") as server:
-        assert server.log_lines.has("'websocket' is not supported yet")
-        assert server.log_lines.has("Listening for websocket clients on ws://0.0.0.0:")
-
-
-async def test_an_idle_port_is_open_and_hangs_up() -> None:
-    async with running("websocket { host: 127.0.0.1, port: -1, no_tls: true }\nleafnodes { port: -1 }") as server:
-        for port in server.idle_ports.values():
-            reader, _ = await asyncio.open_connection(LOOPBACK, port)
-            assert await reader.read() == b""
-        assert server.ports(server.options)["websocket"] == [f"ws://127.0.0.1:{server.idle_ports['websocket']}"]
-        assert len(server.idle_ports) == 2
+    async with running("leafnodes { host: 127.0.0.1, port: -1, write_deadline: 1s }") as server:
+        assert server.log_lines.has("'write_deadline' in leafnodes is not supported yet")
+        assert server.log_lines.has("Listening for leafnode connections on 127.0.0.1:")
 
 
 async def test_a_port_in_use_stops_the_start_and_lets_everything_go(tmp_path: Path) -> None:
@@ -120,3 +112,16 @@ async def test_a_server_without_a_directory_of_its_own_says_so(monkeypatch: pyte
     async with running("jetstream: enabled") as server:
         assert server.log_lines.has("Temporary storage directory used")
         assert (tmp_path / "jetlake" / "jetstream").is_dir()
+
+
+async def test_garbage_is_collected_once_the_server_runs() -> None:
+    server = Server(options(), Lines())
+    gc.disable()  # as the command line does, to start sooner
+    try:
+        running = asyncio.create_task(server.run())
+        await until(gc.isenabled, "the collector to be on")
+        await server.stop()
+        await running
+    finally:
+        gc.enable()
+        gc.unfreeze()

@@ -8,7 +8,7 @@ pa = pytest.importorskip("pyarrow")
 pytest.importorskip("pyspark")
 
 from jetlake.spark.batches import RowMaker, header_block  # noqa: E402
-from jetlake.spark.errors import BadOption  # noqa: E402
+from jetlake.table.errors import BadOption  # noqa: E402
 
 
 def test_a_time_that_nanoseconds_cannot_say_is_refused() -> None:

@@ -18,7 +18,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from jetlake.store import FileOptions, FileStore
-from tests.spark.streams import orders
+from tests.table.streams import orders
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "declarative_pipeline"
 NEEDED = ("grpc", "grpc_status", "google", "pandas", "yaml", "zstandard")

@@ -9,8 +9,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from jetlake.spark.options import Options, option_name
-from jetlake.spark.schema import BASE
+from jetlake.table.options import Options, option_name
+from jetlake.table.schema import BASE
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
 

@@ -18,22 +18,25 @@ from typer.testing import CliRunner
 
 from jetlake.cli import compact, export, import_, replay, spark_job, sql, stats, verify
 from jetlake.config.options import JetStreamOptions, ServerOptions
-from jetlake.spark.errors import BadOption, SparkError
+from jetlake.spark.errors import SparkError
 from jetlake.spark.jobs.compact import compact as run_compact
 from jetlake.spark.jobs.export import Exported, _finish
 from jetlake.spark.jobs.import_ import messages
 from jetlake.spark.jobs.plot import bars
-from jetlake.spark.jobs.source import source_options
 from jetlake.store import Cipher, FileOptions, FileStore, KeySource
+from jetlake.table.errors import BadOption
+from jetlake.table.place import source_options
 from jetlake.testing.clock import FakeClock
 from tests.crash.workload import ENVELOPES
 from tests.jetstream.harness import FakeHost, InProcess
-from tests.spark.servers import LiveServer
-from tests.spark.streams import START_NS, add_orders, orders, stream_in
+from tests.spark.versions import at_most
+from tests.table.servers import LiveServer
+from tests.table.streams import START_NS, add_orders, orders, stream_in
 
 TOKENS = "orders.{region}.{shard}"
 NASTY = [b"  x ", b'say "hi"', b"a, b", b"two\nlines", b"two\r\nlines", b"", b"007", b"\xff\x00", b"\\", b'{"a": 1}']
 TWO_HEADERS = b"NATS/1.0\r\nKind: a\r\nkind: b, c\r\nkind: d\r\n\r\n"
+LIMIT = [word for name, rows in at_most(200).items() for word in ("-o", f"{name}={rows}")]
 Run = Callable[..., Any]
 
 
@@ -56,7 +59,8 @@ def run(spark: Any, monkeypatch: pytest.MonkeyPatch) -> Run:
         app.command(name)(command)
 
     def invoke(*arguments: Any, code: int = 0) -> str:
-        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+        engine = ["--engine", "spark"] if arguments[0] == "sql" else []
+        result = CliRunner().invoke(app, [*map(str, arguments), *engine])
         assert result.exit_code == code, (result.output, result.exception)
         return result.output
 
@@ -163,7 +167,7 @@ def test_an_export_counts_more_batches_than_a_query_remembers() -> None:
 
 
 def test_export_to_csv_has_text_only(run: Run, spark: Any, root: Path, tmp_path: Path) -> None:
-    run("export", root, tmp_path / "csv", "-s", "ORDERS", "--format", "csv", "-o", "maxRowsPerTrigger=200")
+    run("export", root, tmp_path / "csv", "-s", "ORDERS", "--format", "csv", *LIMIT)
     reader = spark.read.option("header", True).option("escape", '"')
     rows = reader.csv(str(tmp_path / "csv")).where("seq = 10").collect()
     assert json.loads(rows[0].headers) == {"Trace": ["a", "b"], "Kind": ["order"]}
@@ -433,7 +437,7 @@ def test_spark_shows_its_progress_on_a_terminal_only(monkeypatch: pytest.MonkeyP
 def test_an_error_of_a_worker_is_told_in_its_own_words() -> None:
     text = (
         "[PYTHON_DATA_SOURCE_ERROR] Failed: Traceback (most recent call last):\n  File x\n    y\n"
-        "jetlake.spark.errors.NoStream: /data: there is no such directory\n SQLSTATE: 38000"
+        "jetlake.table.errors.NoStream: /data: there is no such directory\n SQLSTATE: 38000"
     )
     assert spark_job._last_line(text) == "/data: there is no such directory"
     assert spark_job._last_line("[X] wrong\n  at y") == "[X] wrong"

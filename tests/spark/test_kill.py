@@ -20,14 +20,15 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark.sql.types import StructType
+import pyarrow as pa
 
-from jetlake.spark.options import parse_options
-from jetlake.spark.schema import RowBuilder
-from jetlake.spark.url_origin import UrlOrigin
 from jetlake.store import FileOptions, FileStore
+from jetlake.table.options import parse_options
+from jetlake.table.schema import RowBuilder
+from jetlake.table.url_origin import UrlOrigin
 from tests.spark.kill_query import ARROW_ROWS, copy, mark_of
-from tests.spark.servers import LiveServer
+from tests.spark.versions import needs_limits
+from tests.table.servers import LiveServer
 
 COUNT = 750  # three batches
 SCRIPT = Path(__file__).with_name("kill_query.py")
@@ -92,6 +93,7 @@ def killed(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kil
             server.kill()
 
 
+@needs_limits
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_driver_killed_in_any_phase_writes_a_directory_once(killed: Killed, phase: str) -> None:
     assert Path(f"{killed.mark(phase)}.died").exists()
@@ -100,13 +102,14 @@ def test_a_driver_killed_in_any_phase_writes_a_directory_once(killed: Killed, ph
     assert [path.name for path in killed.work.glob(f"{phase}.*.tmp")] == []
 
 
+@needs_limits
 @pytest.mark.parametrize("kind", SERVERS)
 def test_a_driver_and_a_worker_killed_while_publishing_write_to_a_server_once(killed: Killed, kind: str) -> None:
     server = killed.servers[kind]
     assert 250 < killed.counts[kind] < 500, "the second batch was cut short"
     assert Path(f"{killed.mark(kind)}.died").exists()
     origin = UrlOrigin(parse_options({"url": server.url, "stream": "COPY"}))
-    builder = RowBuilder(StructType().add("payload", "binary", False), origin.options)
+    builder = RowBuilder(pa.schema([pa.field("payload", pa.binary(), nullable=False)]), origin.options)
     rows = [row for task in origin.plan() for batch in origin.read(task, builder) for row in batch.column(0)]
     assert sorted(int(row.as_py()) for row in rows) == list(range(COUNT))
     assert server.consumers("COPY") == []

@@ -12,8 +12,9 @@ import pytest
 pytest.importorskip("pyspark")
 
 from jetlake.spark import read, read_stream
-from tests.spark.servers import LiveServer
-from tests.spark.streams import order, order_messages
+from tests.spark.versions import at_most, forget_last_commit
+from tests.table.servers import LiveServer
+from tests.table.streams import order, order_messages
 
 COUNT = 400
 
@@ -52,14 +53,13 @@ def test_a_streaming_query_writes_its_results_back_once(spark: Any, server: Live
     into = {"url": server.url, "stream": "SUMS", "subjects": "sums.>"}
 
     def run() -> None:
-        stream = read_stream(spark, url=server.url, stream="ORDERS", payload="string", maxRowsPerTrigger=150)
+        stream = read_stream(spark, url=server.url, stream="ORDERS", payload="string", **at_most(150))
         rows = stream.selectExpr("concat('sums.', seq % 5) AS subject", "payload", "headers")
         writer = rows.writeStream.format("jetstream").options(**into).option("checkpointLocation", str(tmp_path / "c"))
         writer.trigger(availableNow=True).start().awaitTermination(120)
 
     run()
-    for name in ("commits/2", "commits/.2.crc"):  # as if the driver had died after the write, before its own commit
-        (tmp_path / "c" / name).unlink()
+    forget_last_commit(tmp_path / "c")
     run()
     back = read(spark, url=server.url, stream="SUMS", payload="string").collect()
     assert sorted(row.payload for row in back) == sorted(order(n).decode() for n in range(1, COUNT + 1))

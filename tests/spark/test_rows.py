@@ -16,10 +16,10 @@ from jetlake.errors import BadSubject, MessageTooLarge  # noqa: E402
 from jetlake.ops import OP_MSG_ID, OP_WORDS  # noqa: E402
 from jetlake.spark import _rows_c, _rows_py, rows  # noqa: E402
 from jetlake.spark.batches import RowMaker, header_block  # noqa: E402
-from jetlake.spark.errors import BadOption  # noqa: E402
 from jetlake.store import FileStore  # noqa: E402
 from jetlake.store.format import FLOOR, MSG_ID  # noqa: E402
-from jetlake.store.record import BadRecord, Record, decode, encode  # noqa: E402
+from jetlake.store.records.record import BadRecord, Record, decode, encode  # noqa: E402
+from jetlake.table.errors import BadOption  # noqa: E402
 from jetlake.testing.memfiles import MemFiles  # noqa: E402
 
 SEED = 5

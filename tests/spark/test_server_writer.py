@@ -16,18 +16,18 @@ pytest.importorskip("pyspark")
 from pyspark.sql.types import StructType  # noqa: E402
 
 from jetlake.spark import server_writer  # noqa: E402
-from jetlake.spark.errors import BadOption, NoStream, ServerError  # noqa: E402
-from jetlake.spark.options import parse_options  # noqa: E402
-from jetlake.spark.schema import RowBuilder  # noqa: E402
 from jetlake.spark.server_ledger import ServerLedger  # noqa: E402
 from jetlake.spark.server_writer import Published, ServerWriter  # noqa: E402
-from jetlake.spark.url_origin import UrlOrigin  # noqa: E402
+from jetlake.table.errors import BadOption, NoStream, ServerError  # noqa: E402
+from jetlake.table.options import parse_options  # noqa: E402
+from jetlake.table.schema import RowBuilder  # noqa: E402
+from jetlake.table.url_origin import UrlOrigin  # noqa: E402
 from jetlake.wire.headers import iter_headers  # noqa: E402
-from tests.spark.servers import LiveServer  # noqa: E402
+from tests.table.servers import LiveServer  # noqa: E402
 
 KINDS = ("jetlake", "nats-server")
 SCHEMA = StructType().add("subject", "string").add("payload", "string")
-READ = StructType().add("seq", "long", False).add("payload", "binary", False)
+READ = pa.schema([pa.field("seq", pa.int64(), nullable=False), pa.field("payload", pa.binary(), nullable=False)])
 WINDOW_NS = 200_000_000
 
 

@@ -19,19 +19,21 @@ pytest.importorskip("pyspark")
 from pyspark.sql.types import StructType  # noqa: E402
 
 from jetlake.errors import CorruptBlock, StoreError  # noqa: E402
-from jetlake.jetstream.stream_meta import read_meta, write_meta  # noqa: E402
+from jetlake.jetstream.streams.meta import read_meta, write_meta  # noqa: E402
 from jetlake.spark import store_writer  # noqa: E402
 from jetlake.spark.batches import RowMaker  # noqa: E402
-from jetlake.spark.errors import BadOption, SparkError  # noqa: E402
+from jetlake.spark.errors import SparkError  # noqa: E402
 from jetlake.spark.ledger import Entry, Ledger  # noqa: E402
-from jetlake.spark.options import parse_options  # noqa: E402
 from jetlake.spark.staging import BlockStager  # noqa: E402
 from jetlake.spark.store_writer import Staged, StoreWriter  # noqa: E402
 from jetlake.spark.writers import stream_writer  # noqa: E402
 from jetlake.store import FileStore  # noqa: E402
-from jetlake.store.check import check_store  # noqa: E402
-from jetlake.store.files import OS_FILES, OsFiles  # noqa: E402
-from tests.spark.streams import START_NS  # noqa: E402
+from jetlake.store.disk.files import OS_FILES, OsFiles  # noqa: E402
+from jetlake.store.verify.check import check_store  # noqa: E402
+from jetlake.table.errors import BadOption  # noqa: E402
+from jetlake.table.options import parse_options  # noqa: E402
+from tests.spark.versions import at_most, forget_last_commit  # noqa: E402
+from tests.table.streams import START_NS  # noqa: E402
 
 SCHEMA = StructType().add("subject", "string").add("payload", "binary")
 TIMED = StructType().add("subject", "string").add("payload", "binary").add("time_ns", "long")
@@ -391,7 +393,7 @@ def test_a_streaming_query_writes_each_batch_once(spark: Any, frame: Any, tmp_pa
     frame.write.format("jetstream").mode("append").save(str(tmp_path / "IN"))
 
     def run() -> None:
-        stream = spark.readStream.format("jetstream").option("maxRowsPerTrigger", 400).load(str(tmp_path / "IN"))
+        stream = spark.readStream.format("jetstream").options(**at_most(400)).load(str(tmp_path / "IN"))
         query = (
             stream.select("subject", "payload")
             .writeStream.format("jetstream")
@@ -402,8 +404,7 @@ def test_a_streaming_query_writes_each_batch_once(spark: Any, frame: Any, tmp_pa
         query.awaitTermination(120)
 
     run()
-    for name in ("commits/2", "commits/.2.crc"):  # as if the driver had died after the write, before its own commit
-        (tmp_path / "checkpoint" / name).unlink()
+    forget_last_commit(tmp_path / "checkpoint")
     run()
     back = (
         spark.read.format("jetstream").option("payload", "string").load(str(tmp_path / "OUT")).orderBy("seq").collect()

@@ -17,14 +17,14 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import LongType, StructField, StructType
 
-from jetlake.spark.errors import BadOption, MessagesGone, NoStream, OffsetMismatch
-from jetlake.spark.options import parse_options
+from jetlake.spark.compat import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 from jetlake.spark.stream_reader import JetStreamStreamReader, Offset
 from jetlake.store import FileOptions, FileStore
-from tests.spark.streams import stream_in
+from jetlake.table.errors import BadOption, MessagesGone, NoStream, OffsetMismatch
+from jetlake.table.options import parse_options
+from tests.table.streams import stream_in
 
 SCHEMA = StructType([StructField("seq", LongType(), False)])
 ALL = ReadAllAvailable()
@@ -201,7 +201,7 @@ def test_tasks_follow_messages_however_far_apart_they_are(tmp_path: Path) -> Non
         source = reader(tmp_path / "S", partitionRows=4)
         start = source.initialOffset()
         end = source.latestOffset(start, ALL)
-        tasks = [(task.first_seq, task.last_seq) for task in source.partitions(start, end)]  # type: ignore[attr-defined]
+        tasks = [(task.value.first_seq, task.value.last_seq) for task in source.partitions(start, end)]  # type: ignore[attr-defined]
         assert tasks == [(1, 30_000_004), (30_000_005, 30_000_005)]
         assert seqs(source, start, end) == [1, 2, 3, 30_000_004, 30_000_005]
 
@@ -210,11 +210,11 @@ def test_a_range_is_cut_into_tasks_in_the_same_way_again(tmp_path: Path, store: 
     source = reader(tmp_path / "S", partitionRows=6)
     start = source.initialOffset()
     end = source.latestOffset(start, ALL)
-    before = [(task.first_seq, task.last_seq) for task in source.partitions(start, end)]  # type: ignore[attr-defined]
+    before = [(task.value.first_seq, task.value.last_seq) for task in source.partitions(start, end)]  # type: ignore[attr-defined]
     store.compact_files()
     again = reader(tmp_path / "S", partitionRows=6)
     assert before == [(1, 6), (7, 12), (13, 18), (19, 20)]
-    assert before == [(task.first_seq, task.last_seq) for task in again.partitions(start, end)]  # type: ignore[attr-defined]
+    assert before == [(task.value.first_seq, task.value.last_seq) for task in again.partitions(start, end)]  # type: ignore[attr-defined]
     assert seqs(again, start, end) == list(range(1, 21))
 
 

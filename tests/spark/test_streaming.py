@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,9 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from tests.spark.streams import add_orders, orders
+from jetlake.spark.compat import HAS_READ_LIMITS, parse_offset
+from tests.spark.versions import at_most
+from tests.table.streams import add_orders, orders
 
 
 def run(spark: Any, source: Path, work: Path, **options: Any) -> Any:
@@ -32,13 +33,15 @@ def seqs(spark: Any, work: Path) -> list[int]:
 
 def test_available_now_reads_all_and_the_next_run_what_is_new(spark: Any, tmp_path: Path) -> None:
     with orders(tmp_path / "S", 100) as store:
-        query = run(spark, tmp_path / "S", tmp_path, maxRowsPerTrigger=40)
-        assert [batch["numInputRows"] for batch in query.recentProgress if batch["numInputRows"]] == [40, 40, 20]
+        query = run(spark, tmp_path / "S", tmp_path, **at_most(40))
+        assert [batch["numInputRows"] for batch in query.recentProgress if batch["numInputRows"]] == (
+            [40, 40, 20] if HAS_READ_LIMITS else [100]
+        )
         assert seqs(spark, tmp_path) == list(range(1, 101))
         add_orders(store, range(101, 121))
-        query = run(spark, tmp_path / "S", tmp_path, maxRowsPerTrigger=40)
+        query = run(spark, tmp_path / "S", tmp_path, **at_most(40))
         assert seqs(spark, tmp_path) == list(range(1, 121))
-        offset = json.loads(query.lastProgress["sources"][0]["endOffset"])
+        offset = parse_offset(query.lastProgress["sources"][0]["endOffset"])
         assert offset["S"]["seq"] == 120 and offset["S"]["missed"] == 0
 
 
@@ -60,6 +63,8 @@ def test_a_batch_that_failed_is_read_again_exactly(spark: Any, tmp_path: Path) -
             (tmp_path / "checkpoint" / name).unlink()
         add_orders(store, range(51, 71))
         start()
+        if not HAS_READ_LIMITS:  # AvailableNow is one batch there, and that was the one which failed
+            start()
     first, new = list(range(1, 51)), list(range(51, 71))
     assert seen == [(0, first), (0, first), (1, new)]
 
@@ -74,7 +79,7 @@ def test_retention_fails_the_query_or_is_counted(spark: Any, tmp_path: Path) -> 
             run(spark, tmp_path / "S", tmp_path)
         query = run(spark, tmp_path / "S", tmp_path, onGap="report")
         assert seqs(spark, tmp_path) == [*range(1, 51), *range(61, 101)]
-        assert json.loads(query.lastProgress["sources"][0]["endOffset"])["S"]["missed"] == 10
+        assert parse_offset(query.lastProgress["sources"][0]["endOffset"])["S"]["missed"] == 10
 
 
 def test_a_recreated_stream_is_refused(spark: Any, tmp_path: Path) -> None:

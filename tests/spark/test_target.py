@@ -8,11 +8,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from jetlake.spark.errors import BadOption, NoStream
-from jetlake.spark.locate import find_streams
-from jetlake.spark.options import parse_options
 from jetlake.spark.target import Target, find_target, swap_in
 from jetlake.store import FileStore
+from jetlake.table.errors import BadOption, NoStream
+from jetlake.table.locate import find_streams
+from jetlake.table.options import parse_options
 from tests.spark.test_store_writer import write
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import sys
 import types
 from collections.abc import Iterator
@@ -11,7 +12,8 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from jetlake.spark.worker import settle
+from jetlake.spark.worker import one_line_errors, settle
+from jetlake.table.errors import BadOption
 
 
 @pytest.fixture(autouse=True)
@@ -45,3 +47,19 @@ def test_it_is_frozen_again_only_when_modules_were_loaded(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "_jetlake_loaded_later", types.ModuleType("_jetlake_loaded_later"))
     settle()
     assert is_frozen(later)
+
+
+def test_an_error_of_ours_is_told_without_the_traceback_of_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SPARK_HIDE_TRACEBACK", "SPARK_REUSE_WORKER"):
+        monkeypatch.delenv(name, raising=False)
+    for variable, error, is_hidden in [
+        ("", BadOption("ours"), False),
+        ("SPARK_REUSE_WORKER", ValueError("another's"), False),
+        ("SPARK_REUSE_WORKER", BadOption("ours"), True),
+    ]:
+        if variable:
+            monkeypatch.setenv(variable, "1")
+        with pytest.raises(type(error)), one_line_errors():
+            raise error
+        assert ("SPARK_HIDE_TRACEBACK" in os.environ) is is_hidden
+    monkeypatch.delenv("SPARK_HIDE_TRACEBACK")

@@ -30,7 +30,7 @@ from jetlake.store import (
     StreamLimits,
 )
 from jetlake.store.format import MSG_ID, PAYLOAD_SIZE_MAX, SEQ_MAX
-from jetlake.store.record import decode
+from jetlake.store.records.record import decode
 from jetlake.testing.clock import FakeClock
 from jetlake.testing.memfiles import MemFiles
 from tests.crash.workload import ENVELOPES

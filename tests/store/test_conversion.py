@@ -9,9 +9,9 @@ import pytest
 
 from jetlake.errors import StoreError, WrongKey
 from jetlake.store import Cipher, Compression, FileOptions, FileStore, KeySource
-from jetlake.store.block_file import read_header
-from jetlake.store.check import check_store
+from jetlake.store.blocks.block_file import read_header
 from jetlake.store.format import NO_STREAM, BlockHeader
+from jetlake.store.verify.check import check_store
 from jetlake.store.view import StreamView
 from jetlake.testing.clock import FakeClock
 from jetlake.testing.memfiles import MemFiles, PowerCut

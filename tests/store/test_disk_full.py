@@ -8,7 +8,7 @@ import pytest
 
 from jetlake.errors import StoreFrozen
 from jetlake.store import FileOptions, FileStore, StreamLimits
-from jetlake.store.check import check_store
+from jetlake.store.verify.check import check_store
 from jetlake.testing.clock import FakeClock
 from jetlake.testing.memfiles import MemFiles
 

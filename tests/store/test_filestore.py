@@ -6,16 +6,17 @@ import errno
 import threading
 from array import array
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from jetlake.errors import BadRequest, MessageNotFound, StoreClosed, StoreFrozen, StoreLocked, WrongKey
 from jetlake.ops import append_op
 from jetlake.store import Cipher, Compression, Discard, FileOptions, FileStore, KeySource, StreamLimits
-from jetlake.store import catalog as catalog_module
-from jetlake.store.check import check_store
-from jetlake.store.checkpoint import read_checkpoint
+from jetlake.store.blocks import catalog as catalog_module
+from jetlake.store.blocks.checkpoint import read_checkpoint
+from jetlake.store.disk.commit import SMALL_SIZE_MAX, UNSYNCED_SIZE_MAX
+from jetlake.store.verify.check import check_store
 from jetlake.testing.clock import FakeClock
 from jetlake.testing.memfiles import MemFiles
 from tests.crash.workload import ENVELOPES, ThriftyStore
@@ -805,3 +806,17 @@ def test_the_environment_asks_for_a_check_at_every_opening_and_closing(monkeypat
     files.flip("s/000001.blk", 8 * 300)
     with pytest.raises(AssertionError, match=r"000001\.blk"):
         store.stop()
+
+
+@pytest.mark.parametrize(("sync", "is_small"), [("always", False), ("never", True)])
+def test_more_is_committed_at_once_where_nobody_waits_for_the_disk(
+    sync: Literal["always", "never"], is_small: bool
+) -> None:
+    store = FileStore("s", options=FileOptions(sync=sync), files=MemFiles(), clock=FakeClock(), autocommit=False)
+    store.append("a", b"first")
+    store.commit()
+    store.append("a", bytes(SMALL_SIZE_MAX))
+    assert store.commit_small() is is_small
+    store.append("a", bytes(UNSYNCED_SIZE_MAX))
+    assert not store.commit_small()
+    assert store.commit() == 3

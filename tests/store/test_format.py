@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jetlake.store import format
-from jetlake.store._record_py import Record
 from jetlake.store.format import (
     BLOCK_MAGIC,
     FRAME_HEAD_SIZE,
@@ -32,6 +31,7 @@ from jetlake.store.format import (
     parse_block_name,
     sidecar_name,
 )
+from jetlake.store.records._record_py import Record
 
 U32, U64, I64 = st.integers(0, 2**32 - 1), st.integers(0, 2**64 - 1), st.integers(-(2**63), 2**63 - 1)
 SALT = st.binary(min_size=16, max_size=16)
@@ -77,7 +77,7 @@ def table_rows(title: str) -> list[tuple[int, int, str]]:
 def test_the_example_of_the_specification_is_what_its_sentence_says(suffix: str) -> None:
     if suffix == "c" and os.environ.get("JETLAKE_NO_KERNELS"):
         pytest.skip("JETLAKE_NO_KERNELS is set")
-    twin: ModuleType = importlib.import_module(f"jetlake.store._record_{suffix}")
+    twin: ModuleType = importlib.import_module(f"jetlake.store.records._record_{suffix}")
     said = re.search(
         r'Example: the message "(.+)" on "(.+)" with sequence (\d+) at time (\d+) in a block whose hash_seed is (\d+)'
         r"\n\n +([0-9a-f ]+)",

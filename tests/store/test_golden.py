@@ -9,10 +9,10 @@ import pytest
 
 from jetlake.errors import WrongKey
 from jetlake.store import FileOptions, FileStore, StoredMsg
-from jetlake.store.block_file import read_header
-from jetlake.store.files import OS_FILES
+from jetlake.store.blocks.block_file import read_header
+from jetlake.store.disk.files import OS_FILES
 from jetlake.store.format import LOCK_NAME
-from jetlake.store.sequence_set import SequenceSet
+from jetlake.store.index.sequence_set import SequenceSet
 from jetlake.testing.clock import FakeClock
 from tests.store.golden import make
 from tests.store.golden.make import DELETED, FIRST_SEQS, HOME, KINDS, MESSAGES, START_NS, TTL_NS, options

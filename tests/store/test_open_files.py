@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from jetlake.errors import StoreLocked
-from jetlake.store import FileOptions, FileStore, block_file
-from jetlake.store.block_file import OpenFiles
-from jetlake.store.files import OS_FILES, File, OsFiles
+from jetlake.store import FileOptions, FileStore
+from jetlake.store.blocks import block_file
+from jetlake.store.blocks.block_file import OpenFiles
+from jetlake.store.disk.files import OS_FILES, File, OsFiles
 from jetlake.store.format import TREE_LOCK_NAME
 
 

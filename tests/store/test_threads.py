@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from jetlake.store import FileOptions, FileStore, MemStore, StreamLimits
-from jetlake.store.check import check_store
+from jetlake.store.verify.check import check_store
 
 THREADS, COUNT = 4, 300
 

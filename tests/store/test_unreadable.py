@@ -15,8 +15,8 @@ import pytest
 from jetlake.errors import MessageNotFound
 from jetlake.ops import append_op
 from jetlake.store import FileOptions, FileStore, StreamLimits
-from jetlake.store.check import check_store
 from jetlake.store.format import HEADER_SIZE
+from jetlake.store.verify.check import check_store
 from jetlake.store.view import StreamView
 from jetlake.testing.clock import FakeClock
 from jetlake.testing.memfiles import MemFiles

@@ -8,8 +8,8 @@ import pytest
 
 from jetlake.errors import StoreError, WrongKey
 from jetlake.store import FileOptions, FileStore
-from jetlake.store.catalog import Catalog
-from jetlake.store.checkpoint import Checkpoint, write_checkpoint
+from jetlake.store.blocks.catalog import Catalog
+from jetlake.store.blocks.checkpoint import Checkpoint, write_checkpoint
 from jetlake.store.view import StreamView
 from jetlake.testing.clock import FakeClock
 from jetlake.testing.memfiles import MemFiles

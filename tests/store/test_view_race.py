@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from jetlake.store import FileOptions, FileStore, StreamLimits
-from jetlake.store.catalog import Catalog
+from jetlake.store.blocks.catalog import Catalog
 from jetlake.store.view import StreamView
 from tests.crash.workload import ENVELOPES, SCRIPTS, Life, Script
 from tests.store.model import Model

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jetlake.store.files import File
+from jetlake.store.disk.files import File
 from jetlake.testing.memfiles import MemFiles, PowerCut
 
 EIO = OSError(errno.EIO, "disk on fire")

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from array import array
 
-from jetlake.broker._routes_py import check_door
-from jetlake.ops import OP_WORDS
+from jetlake.ops import OP_WORDS, check_ops
 from jetlake.wire.writer import msg
 
 Buffer = bytes | bytearray
@@ -13,42 +12,48 @@ Buffer = bytes | bytearray
 
 def msg_frames(data: Buffer, ops: array[int], first: int, stop: int, sid: bytes, headers: bool) -> tuple[bytes, int]:
     """What a subscription receives for the publishes first..stop-1; see `frames.py`."""
-    check_door(len(data), len(ops), first, stop)
+    check_ops(len(data), len(ops), first, stop)
     frames, size = [], 0
     for number in range(first, stop):
-        subject, reply, block, payload = _parts(data, ops, number)
+        subject, reply, block, payload = parts_of(data, ops, number)
         frames.append(msg(subject, sid, payload, reply, block if headers else b""))
         size += len(payload) + len(block) * headers
     return b"".join(frames), size
 
 
-def ack_frames(
+def link_frames(
     data: Buffer,
     ops: array[int],
     first: int,
     stop: int,
-    prefix: bytes,
-    may_have_dots: bool,
-    sid: bytes,
-    body: bytes,
-    seq: int,
+    verb: bytes,
+    headers_verb: bytes,
+    queues: bytes,
+    headers: bool,
 ) -> tuple[bytes, int]:
-    """The PubAcks of the publishes first..stop-1, as far as their replies go to one subscription; see `frames.py`."""
-    check_door(len(data), len(ops), first, stop)
-    frames: list[bytes] = []
+    """What a link receives for the publishes first..stop-1; see `frames.py`."""
+    check_ops(len(data), len(ops), first, stop)
+    frames, size = [], 0
     for number in range(first, stop):
-        _, reply, _, _ = _parts(data, ops, number)
-        if reply:
-            rest = reply[len(prefix) :]
-            if not reply.startswith(prefix) or not rest or (not may_have_dots and b"." in rest):
-                return b"".join(frames), number
-            if may_have_dots and b"" in rest.split(b"."):
-                return b"".join(frames), number
-            frames.append(msg(reply, sid, b"%s%d}" % (body, seq + number - first)))
-    return b"".join(frames), stop
+        subject, reply, block, payload = parts_of(data, ops, number)
+        block = block if headers else b""
+        target = (b"+ %s %s " % (reply, queues) if reply else b"| %s " % queues) if queues else reply and reply + b" "
+        sizes = b"%d %d" % (len(block), len(block) + len(payload)) if block else b"%d" % len(payload)
+        frames.append(
+            b"%s %s %s%s\r\n%s%s\r\n" % (headers_verb if block else verb, subject, target, sizes, block, payload)
+        )
+        size += len(payload) + len(block)
+    return b"".join(frames), size
 
 
-def _parts(data: Buffer, ops: array[int], number: int) -> list[bytes]:
+def msgs_size(ops: array[int], first: int, stop: int) -> int:
+    """The size of the headers and payloads of the publishes first..stop-1."""
+    check_ops(0, len(ops), first, stop)
+    return sum(sum(ops[first * OP_WORDS + field : stop * OP_WORDS : OP_WORDS]) for field in (5, 7))
+
+
+def parts_of(data: Buffer, ops: array[int], number: int) -> list[bytes]:
+    """Subject, reply, headers and payload of an operation. Raises IndexError when it is not in the buffer."""
     op = ops[number * OP_WORDS : number * OP_WORDS + 8]
     if any(op[field] + op[field + 1] > len(data) for field in (0, 2, 4, 6)):
         raise IndexError(f"operation {number} is not in the buffer")

@@ -1,9 +1,9 @@
 """An account: a world of subjects of its own, with the subscriptions and streams in it.
 
-A publish takes a route: everybody it reaches. Routes are made when a subject is first seen, shared by subjects that
-reach the same, and forgotten together when a subscription or a stream comes or goes (`RouteTable` finds them for whole
-batches). A stream takes part as a Capture, which gets a run of publishes as the bytes that were received. Subjects that
-begin with a prefix of the server's own (acks to a consumer) share a route that is found by the prefix alone.
+Everybody whom a publish reaches is a `Recipients`. They are found when a subject is first seen, shared by subjects that
+reach the same, and forgotten together when a subscription or a stream comes or goes (`RecipientTable` finds them for
+whole batches). A stream takes part as a Capture, which gets a run of publishes as received bytes. Subjects
+that begin with a prefix of the server's own (acks to a consumer) share recipients, found by the prefix alone.
 
 `watch` tells when interest in a subject may have changed: what a push consumer waits for.
 
@@ -12,73 +12,51 @@ Accounts meet where one imports what another exports (`use_imports`; see `jetlak
 
 from __future__ import annotations
 
-import random
+import secrets
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
-from jetlake.broker.imports import ServiceImport, Shadow, StreamImport, as_stored
-from jetlake.broker.routes import FIRST_ROUTE, NOBODY, UNKNOWN, RouteTable, deal
+from jetlake.broker.imports import HiddenSubscription, ServiceImport, StreamImport, as_stored
+from jetlake.broker.link_interest import Wanted
+from jetlake.broker.link_recipients import Names, split
+from jetlake.broker.peer import Internal, Kind, Peer
+from jetlake.broker.recipient_table import FIRST_RECIPIENTS, NOBODY, UNKNOWN, RecipientTable
+from jetlake.broker.recipients import Capture, Recipients
 from jetlake.broker.sublist import Match, Sublist
-from jetlake.broker.subscription import BatchHandler, Buffer, Handler, Msg, Subscription, read_msg
-from jetlake.ops import OP_WORDS
+from jetlake.broker.subscription import (
+    BatchHandler,
+    Buffer,
+    ClientSubscription,
+    FrameSubscription,
+    FrameTarget,
+    Handler,
+    InternalSubscription,
+    Msg,
+    Subscription,
+    read_subject,
+)
 from jetlake.subjects import decode_subject
 from jetlake.wire.headers import status_block
 
 if TYPE_CHECKING:
     from jetlake.broker.client import Client
+    from jetlake.broker.link import Link, LinkSubscription
+    from jetlake.broker.mappings import Mappings
+    from jetlake.config import AccountOptions
 
 PATTERNS_MAX = 256  # more patterns than these are not looked through for each new subject: the index is faster
 REPLY_PREFIXES_MAX = 4096
 
 
-class Capture(Protocol):
-    """What stores messages: a stream."""
-
-    @property
-    def patterns(self) -> tuple[bytes, ...]: ...
-    def ingest(self, client: Client | None, data: Buffer, ops: array[int], first: int, stop: int) -> None: ...
-    def ingest_msg(self, msg: Msg) -> None: ...
-
-
-class ReplyRoute:
+class ReplyTarget:
     """Where replies with a common beginning go: to one subscription of one client, and to nobody else."""
 
     __slots__ = ("client", "may_have_dots", "prefix", "sid")
 
     def __init__(self, client: Client, sid: bytes, prefix: bytes, may_have_dots: bool) -> None:
         self.client, self.sid, self.prefix, self.may_have_dots = client, sid, prefix, may_have_dots
-
-
-class Route:
-    """Everybody whom a publish reaches."""
-
-    __slots__ = ("capture", "is_uneven", "plain", "queues")
-
-    def __init__(self, capture: Capture | None, found: Match[Subscription]) -> None:
-        self.capture, self.plain, self.queues = capture, found.plain, found.queues
-        # Of two messages to the server or another account, one may reach somebody there and the other one nobody.
-        self.is_uneven = any(sub.client is None and sub.batch_handler is None for sub in found.plain)
-
-    def carry(self, origin: Client | None, data: Buffer, ops: array[int], first: int, stop: int) -> bool:
-        """Deliver a run of publishes; False when they reached nobody."""
-        taken = False
-        if self.capture is not None:
-            self.capture.ingest(origin, data, ops, first, stop)
-            taken = True
-        for sub in self.plain:
-            taken |= sub.deliver_run(origin, data, ops, first, stop)
-        for group in self.queues:
-            if len(group) == 1:
-                taken |= group[0].deliver_run(origin, data, ops, first, stop)
-            elif stop - first >= len(group) and all(sub.takes_all(origin) for sub in group):
-                _deal_out(group, origin, data, ops, first, stop)
-                taken = True
-            else:
-                for number in range(first, stop):
-                    taken |= any(sub.deliver_run(origin, data, ops, number, number + 1) for sub in shuffled(group))
-        return taken
 
 
 Failed = Callable[[str, BaseException], None]
@@ -105,23 +83,36 @@ class Account:
     def __init__(self, name: str, failed: Failed = raise_it) -> None:
         """`failed` hears of what the server's own code raises when it takes a message: nobody else may suffer it."""
         self.name, self._failed = name, failed
+        self.options: AccountOptions | None = None  # None: nothing is configured for it
         self.sublist: Sublist[Subscription] = Sublist()
+        self.internal = Internal(self)
         self.clients: dict[int, Client] = {}
+        self.links: list[Link] = []
+        self.leafs = 0  # leaf node connections
+        self.loop_subject = b"$LDS." + secrets.token_hex(11).encode()  # a link over which it comes back closes a loop
+        self._has_repeats = False
         self.jetstream: object | None = None
+        self.mappings: Mappings | None = None
         self._captures: Sublist[_CaptureEntry] = Sublist()
         self._capture_entries: dict[int, dict[bytes, _CaptureEntry]] = {}
         self._watches: Sublist[Watch] = Sublist()
-        self._table = RouteTable()
+        self._table = RecipientTable()
         self._prefixes: dict[bytes, tuple[Subscription, Subscription]] = {}  # whose it is, and who takes runs of it
         self._shared_prefixes: set[bytes] = set()  # those which others subscribed to as well
-        self._routes: list[Route] = []
+        self._recipients: list[Recipients] = []
+        self._apart = bytearray()  # of each number: 1 when only a stream gets these messages
         self._numbers: dict[tuple[int, ...], int] = {}
         self._stream_imports: Sequence[StreamImport] = ()
         self._services: Sequence[ServiceImport] = ()
-        self._shadows: dict[int, list[Shadow]] = {}
-        self._replies: dict[bytes, ReplyRoute] = {}
-        self.last_reply: ReplyRoute | None = None  # the route that was asked for last, most likely the next one too
+        self._hidden: dict[int, list[HiddenSubscription]] = {}
+        self._replies: dict[bytes, ReplyTarget] = {}
+        self.last_reply: ReplyTarget | None = None  # the one that was asked for last, most likely the next one too
         self._is_stale = True
+
+    @property
+    def name_tag(self) -> str:
+        """What people call it: the name in its token, if it has one."""
+        return (self.options.name_tag if self.options is not None else "") or self.name
 
     # Subscriptions
 
@@ -129,20 +120,33 @@ class Account:
         """Add a subscription. Raises BadSubject."""
         if self.sublist.insert(sub):
             self._interest_changed(sub.subject)
-            if self._stream_imports and sub.client is not None and not isinstance(sub, Shadow):
-                self._cast_shadows(sub)
+            self._has_repeats |= sub.repeats is not None
+            for link in self.links:
+                link.interest.added(sub)
+            if self._stream_imports and _may_import(sub):
+                self._add_hidden(sub)
 
     def remove(self, sub: Subscription) -> None:
         """Take a subscription out."""
         if self.sublist.remove(sub):
             self._interest_changed(sub.subject)
-            self._drop_shadows(sub)
+            for link in self.links:
+                link.interest.removed(sub)
+            self._remove_hidden(sub)
 
     def subscribe(
         self, subject: bytes, handler: Handler, queue: bytes | None = None, batch_handler: BatchHandler | None = None
-    ) -> Subscription:
+    ) -> InternalSubscription:
         """Add a subscription of the server's own."""
-        sub = Subscription(subject, queue, handler=self._guarded(handler), batch_handler=batch_handler)
+        sub = InternalSubscription(self.internal, subject, self._guarded(handler), queue, batch_handler)
+        self.insert(sub)
+        return sub
+
+    def subscribe_frames(
+        self, subject: bytes, handler: Handler, batch_handler: BatchHandler, take: Callable[[bytes], None]
+    ) -> FrameSubscription:
+        """Add a subscription of the server's own that takes whole frames where they are made for it alone."""
+        sub = FrameSubscription(self.internal, subject, self._guarded(handler), batch_handler, take)
         self.insert(sub)
         return sub
 
@@ -164,10 +168,9 @@ class Account:
         """Take a subscription of the server's own out."""
         self.remove(sub)
 
-    def add_prefix(self, prefix: bytes, owner: Subscription, batch_handler: BatchHandler) -> None:
+    def add_prefix(self, prefix: bytes, owner: InternalSubscription, batch_handler: BatchHandler) -> None:
         """Have runs of publishes whose subjects begin like this handled at once, where nobody but `owner` has them."""
-        assert owner.handler is not None, "prefixes are for subscriptions of the server's own"
-        taker = Subscription(prefix + b">", handler=owner.handler, batch_handler=batch_handler)
+        taker = InternalSubscription(self.internal, prefix + b">", owner.handler, batch_handler=batch_handler)
         self._table.add_prefix(prefix)
         self._prefixes[prefix] = (owner, taker)
 
@@ -180,16 +183,16 @@ class Account:
         """True when a client would receive a message on this subject."""
         return any(sub.hears(subject) for sub in _everybody(self.sublist.match(subject)))
 
-    def target(self, subject: bytes, queue: bytes | None = None) -> Subscription | None:
-        """The one subscription of a client that a message to this subject reaches; None when none or several do."""
+    def target(self, subject: bytes, queue: bytes | None = None) -> FrameTarget | None:
+        """The one subscription that takes frames of a message to this subject; None when none or several do."""
         found = self.sublist.match(subject)
         if queue is None:
             subs: tuple[Subscription, ...] = found.plain if not found.queues else ()
         else:
             subs = next((group for group in found.queues if group[0].queue == queue), ()) if not found.plain else ()
-        if len(subs) != 1 or (sub := subs[0]).client is None or sub.client.is_closed:
+        if len(subs) != 1 or not isinstance(sub := subs[0], FrameTarget) or not sub.is_plain:
             return None
-        return sub if not sub.is_filtered and not sub.max_msgs else None
+        return sub
 
     def watch(self, subject: bytes, changed: Callable[[], None]) -> Watch:
         """Call back whenever a subscription that covers this subject comes or goes."""
@@ -251,22 +254,28 @@ class Account:
             if first:
                 yield
             for subject in added[first : first + count_max]:
-                entries[subject] = entry = _CaptureEntry(subject, capture)
+                entries[subject] = entry = _CaptureEntry(self.internal, subject, capture)
                 self._captures.insert(entry)
+                for link in self.links:
+                    link.interest.added(entry)
                 if self._stream_imports:
-                    self._cast_shadows(entry.listener)
+                    self._add_hidden(entry.listener)
             self._captures_changed()
 
     def remove_capture(self, capture: Capture) -> None:
         """A stream no longer wants messages."""
-        for entry in self._capture_entries.pop(id(capture), {}).values():
-            self._remove_entry(entry)
+        entries = list(self._capture_entries.pop(id(capture), {}).values())
+        self._captures.remove_all(entries)
+        for entry in entries if self._hidden else ():
+            self._remove_hidden(entry.listener)
         self._captures_changed()
 
     def _remove_entry(self, entry: _CaptureEntry) -> None:
         self._captures.remove(entry)
-        if self._shadows:
-            self._drop_shadows(entry.listener)
+        for link in self.links:
+            link.interest.removed(entry)
+        if self._hidden:
+            self._remove_hidden(entry.listener)
 
     def _captures_changed(self) -> None:
         self._is_stale = True
@@ -281,60 +290,128 @@ class Account:
 
     def use_imports(self, streams: Sequence[StreamImport], services: Sequence[ServiceImport]) -> None:
         """Have these from other accounts, and nothing else."""
-        listeners = [sub for sub in self.sublist if sub.client is not None and not isinstance(sub, Shadow)]
+        listeners = [sub for sub in self.sublist if _may_import(sub)]
         listeners += [entry.listener for entries in self._capture_entries.values() for entry in entries.values()]
         for service in self._services:
             self.remove(service)
-            service.door.shut()
+            service.replies.close()
         for listener in listeners:
-            self._drop_shadows(listener)
+            self._remove_hidden(listener)
         self._stream_imports, self._services = streams, services
         for service in services:
-            service.exporter.insert(service.door)
+            service.exporter.insert(service.replies)
             self.insert(service)
         for listener in listeners:
-            self._cast_shadows(listener)
+            self._add_hidden(listener)
 
     def imports_service(self, subject: bytes) -> bool:
         """True when requests to this subject are for another account."""
         plain = self.sublist.match(subject).plain if self._services else ()
         return any(isinstance(sub, ServiceImport) for sub in plain)
 
-    def _cast_shadows(self, sub: Subscription) -> None:
-        shadows = [shadow for source in self._stream_imports if (shadow := source.shadow(sub)) is not None]
-        if shadows:
-            self._shadows[id(sub)] = shadows
-        for shadow in shadows:
-            shadow.exporter.insert(shadow)
+    def _add_hidden(self, sub: Subscription) -> None:
+        hidden = [found for source in self._stream_imports if (found := source.hidden(sub)) is not None]
+        if hidden:
+            self._hidden[id(sub)] = hidden
+        for found in hidden:
+            found.exporter.insert(found)
 
-    def _drop_shadows(self, sub: Subscription) -> None:
-        for shadow in self._shadows.pop(id(sub), ()):
-            shadow.exporter.remove(shadow)
+    def _remove_hidden(self, sub: Subscription) -> None:
+        for found in self._hidden.pop(id(sub), ()):
+            found.exporter.remove(found)
+
+    # Links to other servers
+
+    def add_link(self, link: Link) -> None:
+        """Tell a link of interest that comes and goes, from now on."""
+        self.links.append(link)
+
+    def remove_link(self, link: Link) -> None:
+        """Tell it no more. Nobody hears by its subscriptions, before they are taken out."""
+        self.links.remove(link)
+        self.client_closed()
+
+    def wanted(self) -> list[Wanted]:
+        """Everything that somebody in the account wants."""
+        entries = [entry for entries in self._capture_entries.values() for entry in entries.values()]
+        return [*self.sublist, *entries]
+
+    def reweigh(self, sub: LinkSubscription, weight: int) -> None:
+        """A queue group has more or fewer members behind a link."""
+        by, sub.weight = weight - sub.weight, weight
+        if by:
+            self._is_stale = True
+            for link in self.links:
+                link.interest.reweighed(sub, by)
+
+    def publish_from_link(
+        self, origin: Link, data: Buffer, ops: array[int], shown: array[int], first: int, stop: int, queues: Names
+    ) -> None:
+        """Carry messages of another server to everybody they reach here, and of queue groups to those named.
+
+        `shown` are the operations as subscribers see them.
+        """
+        while first < stop:
+            if self._is_stale:
+                self._learn()
+            end, recipients = self._next_run(data, ops, first, stop)
+            try:
+                recipients.carry_from_link(origin, data, ops, shown, first, end, queues)
+            except Exception as error:
+                self._carry_failed(data, ops, first, end, error)
+            first = end
 
     # Publishing
 
-    def publish(self, origin: Client, data: Buffer, ops: array[int], first: int, stop: int) -> None:
+    def publish(self, origin: Peer, data: Buffer, ops: array[int], first: int, stop: int) -> None:
         """Carry a batch of publishes to everybody they reach, in order."""
         while first < stop:
             if self._is_stale:
                 self._learn()
             end, number = self._table.run(data, ops, first, stop)
             if number == UNKNOWN:
-                end, route = first + 1, self._route(read_msg(data, ops, first, None).subject)
+                end, recipients = first + 1, self._find_recipients(read_subject(data, ops, first))
+            elif end < stop and self._apart[number]:
+                first = self._publish_by_stream(origin, data, ops, first, stop)
+                continue
             else:
-                route = self._routes[number]
-                if route.is_uneven:
+                recipients = self._recipients[number]
+                if recipients.is_uneven:
                     end = first + 1
-            try:
-                if not route.carry(origin, data, ops, first, end):
-                    _tell_unheard(origin, data, ops, first, end)
-            except Exception as error:
-                self._carry_failed(data, ops, first, end, error)
+            self._carry(recipients, origin, data, ops, first, end)
             first = end
+
+    def _publish_by_stream(self, origin: Peer, data: Buffer, ops: array[int], first: int, stop: int) -> int:
+        """Carry publishes as long as only streams get them, those of each stream at once; where that ends.
+
+        Nobody is promised an order between streams, but each of them gets its messages in order.
+        """
+        recipients = self._recipients
+        end, own, runs = self._table.groups(data, ops, first, stop, self._apart)
+        for number, begin, finish in runs:
+            self._carry(recipients[number], origin, data, own, begin, finish)
+        return end
+
+    def _carry(
+        self, recipients: Recipients, origin: Peer, data: Buffer, ops: array[int], first: int, stop: int
+    ) -> None:
+        try:
+            if not recipients.carry(origin, data, ops, first, stop):
+                origin.unheard(data, ops, first, stop)
+        except Exception as error:
+            self._carry_failed(data, ops, first, stop, error)
+
+    def _next_run(self, data: Buffer, ops: array[int], first: int, stop: int) -> tuple[int, Recipients]:
+        """Where a run of publishes with the same recipients ends, and who they are."""
+        end, number = self._table.run(data, ops, first, stop)
+        if number == UNKNOWN:
+            return first + 1, self._find_recipients(read_subject(data, ops, first))
+        recipients = self._recipients[number]
+        return first + 1 if recipients.is_uneven else end, recipients
 
     def _carry_failed(self, data: Buffer, ops: array[int], first: int, stop: int, error: Exception) -> None:
         """The server's own code could not take a run of publishes; those that follow it are carried all the same."""
-        subject = decode_subject(read_msg(data, ops, first, None).subject)
+        subject = decode_subject(read_subject(data, ops, first))
         self._failed(f"publish {subject=!s} count={stop - first}", error)
 
     def send(
@@ -350,47 +427,42 @@ class Account:
 
         `via` sends it to the subscribers of another subject than the one it shows, and into no stream.
         """
-        return self.deliver(Msg(subject, reply, headers, payload, None), via)
+        return self.deliver(Msg(subject, reply, headers, payload, self.internal), via)
 
     def deliver(self, msg: Msg, via: bytes | None = None) -> bool:
         """Carry one message to everybody it reaches; True when that is somebody."""
-        found = self.sublist.match(via or msg.subject)
         taken = False
         if via is None and (capture := self.capture_of(msg.subject)) is not None:
-            capture.ingest_msg(msg if msg.client is None else as_stored(msg))
+            capture.ingest_msg(msg if msg.is_internal else as_stored(msg))
             taken = True
-        for sub in found.plain:
-            taken |= sub.deliver(msg, via)
-        for group in found.queues:
-            taken |= any(sub.deliver(msg, via) for sub in shuffled(group))
-        return taken
+        return self._recipients_of(None, via or msg.subject).deliver(msg, via) or taken
 
-    def reply_route(self, reply: bytes) -> ReplyRoute | None:
+    def reply_target(self, reply: bytes) -> ReplyTarget | None:
         """Where this reply goes, and those that begin as it does; None when that is not one plain subscription."""
         prefix = reply[: reply.rfind(b".") + 1]
-        route = self._replies.get(prefix)
-        if route is None or not reply.startswith(route.prefix):
-            route = self._find_reply_route(reply)
-            if route is None:
+        target = self._replies.get(prefix)
+        if target is None or not reply.startswith(target.prefix):
+            target = self._find_reply_target(reply)
+            if target is None:
                 return None
             if len(self._replies) >= REPLY_PREFIXES_MAX:
                 self._forget_replies()
-            self._replies[prefix] = route
-        self.last_reply = route
-        return route
+            self._replies[prefix] = target
+        self.last_reply = target
+        return target
 
     def _forget_replies(self) -> None:
         self._replies.clear()
         self.last_reply = None
 
-    def _find_reply_route(self, reply: bytes) -> ReplyRoute | None:
+    def _find_reply_target(self, reply: bytes) -> ReplyTarget | None:
         found = self.sublist.match(reply)
         if len(found.plain) != 1 or found.queues:
             return None
         sub = found.plain[0]
         head, _, last = sub.subject.rpartition(b".")
         if (
-            sub.client is None
+            not isinstance(sub, ClientSubscription)
             or sub.client.is_closed
             or sub.is_filtered
             or sub.max_msgs
@@ -400,13 +472,14 @@ class Account:
             return None
         if len(self.sublist.overlapping(sub.subject)) != 1 or self._captures.overlapping(sub.subject):
             return None
-        return ReplyRoute(sub.client, sub.sid, head + b"." if head else b"", last == b">")
+        return ReplyTarget(sub.client, sub.sid, head + b"." if head else b"", last == b">")
 
     def _learn(self) -> None:
-        """Forget all routes, and tell the table what there is to match."""
+        """Forget whom subjects reach, and tell the table what there is to match."""
         self._is_stale = False
         self._shared_prefixes.clear()
-        self._routes = [Route(None, Match((), ()))] * FIRST_ROUTE
+        self._recipients = [Recipients(None, Match((), ()))] * FIRST_RECIPIENTS
+        self._apart = bytearray(FIRST_RECIPIENTS)
         self._numbers = {(0,): NOBODY}
         if self.sublist.count + self._captures.count > PATTERNS_MAX:
             self._table.clear([], None)
@@ -414,72 +487,59 @@ class Account:
         captures = []
         for entries in self._capture_entries.values():
             if entries:
-                route = Route(next(iter(entries.values())).capture, Match((), ()))
-                captures.append((list(entries), self._number(route)))
+                recipients = Recipients(next(iter(entries.values())).capture, Match((), ()))
+                captures.append((list(entries), self._number(recipients)))
         self._table.clear(captures, list({sub.subject for sub in self.sublist}))
 
-    def _route(self, subject: bytes) -> Route:
+    def _find_recipients(self, subject: bytes) -> Recipients:
         prefix = self._table.prefix_of(subject)
         if prefix is not None and prefix not in self._shared_prefixes:
             owner, taker = self._prefixes[prefix]
             everything = prefix + b">"
             if self.sublist.overlapping(everything) == (owner,) and not self._captures.overlapping(everything):
-                route = Route(None, Match((taker,), ()))
-                self._table.put_prefix(prefix, self._number(route))
-                return route
+                recipients = Recipients(None, Match((taker,), ()))
+                self._table.put_prefix(prefix, self._number(recipients))
+                return recipients
             self._shared_prefixes.add(prefix)
-        route = Route(self.capture_of(subject), self.sublist.match(subject))
+        recipients = self._recipients_of(self.capture_of(subject), subject)
         if prefix is None:
-            self._table.put(subject, self._number(route))
-        return route
+            self._table.put(subject, self._number(recipients))
+        return recipients
 
-    def _number(self, route: Route) -> int:
-        """The number of a route: the same for all that reach the same."""
-        groups = [id(sub) for group in route.queues for sub in (*group, route)]  # the route stands between groups
-        groups = [0 if mark == id(route) else mark for mark in groups]
-        key = (
-            id(route.capture) if route.capture is not None else 0,
-            *map(id, route.plain),
-            *([0, *groups] if groups else []),
-        )
+    def _recipients_of(self, capture: Capture | None, subject: bytes) -> Recipients:
+        found = self.sublist.match(subject)
+        if self.links or self._has_repeats:
+            return Recipients(capture, *split(found, subject))
+        return Recipients(capture, found)
+
+    def _number(self, recipients: Recipients) -> int:
+        """Their number: the same for all that are the same."""
+        key = recipients.key
         number = self._numbers.get(key)
         if number is None:
-            number = self._numbers[key] = len(self._routes)
-            self._routes.append(route)
+            number = self._numbers[key] = len(self._recipients)
+            self._recipients.append(recipients)
+            self._apart.append(recipients.is_stream)
         return number
 
 
 class _CaptureEntry:
     """One subject of a stream."""
 
-    __slots__ = ("_listener", "capture", "subject")
+    __slots__ = ("_listener", "capture", "peer", "subject")
     queue = None
+    weight = 1
 
-    def __init__(self, subject: bytes, capture: Capture) -> None:
-        self.subject, self.capture = subject, capture
+    def __init__(self, peer: Peer, subject: bytes, capture: Capture) -> None:
+        self.peer, self.subject, self.capture = peer, subject, capture
         self._listener: Subscription | None = None
 
     @property
     def listener(self) -> Subscription:
         """Who takes what is imported; made if anything is."""
         if self._listener is None:
-            self._listener = Subscription(self.subject, handler=self.capture.ingest_msg)
+            self._listener = InternalSubscription(self.peer, self.subject, self.capture.ingest_msg)
         return self._listener
-
-
-def shuffled(group: tuple[Subscription, ...]) -> Iterable[Subscription]:
-    """The members of a queue group, a random one first: whoever follows stands in if it cannot take the message."""
-    start = int(random.random() * len(group))
-    return group[start:] + group[:start]
-
-
-def _deal_out(
-    group: tuple[Subscription, ...], origin: Client | None, data: Buffer, ops: array[int], first: int, stop: int
-) -> None:
-    """Give each of a run of publishes to a random member of a queue group, all of which take whatever they get."""
-    for sub, own in zip(group, deal(ops, first, stop, len(group), random.getrandbits(64)), strict=True):
-        if own:
-            sub.deliver_run(origin, data, own, 0, len(own) // OP_WORDS)
 
 
 def _everybody(found: Match[Subscription]) -> Iterable[Subscription]:
@@ -488,10 +548,6 @@ def _everybody(found: Match[Subscription]) -> Iterable[Subscription]:
         yield from group
 
 
-def _tell_unheard(origin: Client, data: Buffer, ops: array[int], first: int, stop: int) -> None:
-    """Tell a client that nobody listens to what it asked, if it wants to know."""
-    if origin.options.no_responders:
-        reply_sizes = ops[first * OP_WORDS + 3 : stop * OP_WORDS : OP_WORDS]
-        for number, size in enumerate(reply_sizes, first):
-            if size:
-                origin.no_responders(read_msg(data, ops, number, origin))
+def _may_import(sub: Subscription) -> bool:
+    """True for those who have messages of other accounts by what their own account imports."""
+    return sub.peer.kind is not Kind.INTERNAL and not isinstance(sub, HiddenSubscription)

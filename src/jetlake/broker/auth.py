@@ -4,9 +4,7 @@ The order is nats-server's: an nkey, then a user with a password, then the singl
 in for a client that sends nothing. A password or token that looks like `$2a$11$...` is a bcrypt hash. (We let a
 `no_auth_user` with such a hash in; nats-server compares the hash with itself, and refuses.)
 
-An nkey is an ed25519 key as text: base32 (no padding) of a prefix byte, the 32 bytes, and a CRC-16 (XMODEM, low byte
-first) of both. Public keys of users begin with U. The client proves that it has the key by a signature over the nonce
-of its INFO, as base64url.
+A client with an nkey proves that it has the key by a signature over the nonce of its INFO, as base64url.
 
 `check` is synchronous and mostly cheap, but bcrypt takes its time on purpose (100 ms at nats-server's usual cost, 11):
 ask `is_slow` first, and make the call in a thread, which is safe: nothing here changes after construction.
@@ -14,34 +12,23 @@ ask `is_slow` first, and make the call in a thread, which is safe: nothing here 
 
 from __future__ import annotations
 
-import base64
-import binascii
 import hmac
 import re
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from jetlake import nkeys
 from jetlake.broker.permissions import Permissions
-from jetlake.errors import BadRequest, JetLakeError
+from jetlake.errors import JetLakeError
 
-if TYPE_CHECKING:  # few servers have users with nkeys, and all wait for what is imported
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+if TYPE_CHECKING:
+    from jetlake.jwt import Scope
 
 AUTHORIZATION_VIOLATION = "Authorization Violation"  # the -ERR text for credentials that are not accepted
 
 _BCRYPT = re.compile(r"\$2[abxy]\$[0-9]{2}\$", re.ASCII)
 _BCRYPT_SIZE_MAX = 72  # bytes of a password that count
-_NKEY_SIZE = 32
-_NKEY_USER = 20 << 3  # `U` in base32
-
-
-class BadNkey(BadRequest):
-    """Text that is not the public nkey of a user."""
-
-    def __init__(self, text: str, problem: str) -> None:
-        super().__init__(f"nkey {text[:8]}...: {problem}")
-        self.problem = problem
 
 
 class BcryptMissing(JetLakeError):
@@ -51,26 +38,36 @@ class BcryptMissing(JetLakeError):
         super().__init__("a bcrypt password needs the package bcrypt: pip install bcrypt")
 
 
-@dataclass(frozen=True)
-class Account:
-    """A world of subjects of its own."""
+GLOBAL_ACCOUNT = "$G"
 
+
+class UserToken(NamedTuple):
+    """What the token of a user says beside what it allows."""
+
+    text: str
+    issuer: str
     name: str
-
-
-GLOBAL_ACCOUNT = Account("$G")
+    tags: tuple[str, ...]
+    issued_s: int
+    scope: Scope | None
+    is_bearer: bool
 
 
 @dataclass(frozen=True)
 class User:
-    """Someone who may connect: by password, or by nkey, which is then the name too."""
+    """Someone who may connect: by password, or by nkey, which is then the name too, or by a token."""
 
     name: str
-    account: Account = GLOBAL_ACCOUNT
+    account: str = GLOBAL_ACCOUNT  # its name
     password: str = field(default="", repr=False)
     nkey: str = ""
     permissions: Permissions | None = field(default=None, compare=False)
     is_standard: bool = True  # may connect as plain clients do: there are no others here
+    proxy_required: bool = False  # has to come through a trusted proxy
+    max_subscriptions: int = -1
+    max_payload: int = -1
+    expires_ns: int = 0  # when the connection ends; 0: never
+    token: UserToken | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -82,6 +79,8 @@ class AuthOptions:
     username: str = ""
     password: str = field(default="", repr=False)
     no_auth_user: str = ""
+    maps_certificates: bool = False  # `verify_and_map`: who somebody is depends on the certificate
+    has_callout: bool = False  # somebody else decides, whom the server has to ask
 
 
 @dataclass(frozen=True)
@@ -93,6 +92,11 @@ class Credentials:
     auth_token: str = field(default="", repr=False)
     nkey: str = ""
     sig: str = field(default="", repr=False)
+    jwt: str = field(default="", repr=False)
+    host: str = ""
+    connection_type: str = "STANDARD"
+    certificate: bytes = field(default=b"", repr=False)  # of the client, if it says who it is
+    proxy: str = ""  # the key of the trusted proxy through which the client came
 
 
 class Authenticator:
@@ -102,7 +106,7 @@ class Authenticator:
         self._options = options
         self._users = {user.name: user for user in options.users if not user.nkey and user.is_standard}
         self._nkeys = {user.nkey: user for user in options.users if user.nkey and user.is_standard}
-        self._keys = {nkey: _public_key(nkey) for nkey in self._nkeys}
+        self._keys = {nkey: nkeys.public_key(nkey, nkeys.USER) for nkey in self._nkeys}
         passwords = [options.token, options.password, *(user.password for user in options.users)]
         if any(map(is_bcrypt, passwords)):
             _bcrypt()
@@ -115,19 +119,21 @@ class Authenticator:
     @property
     def no_auth_user(self) -> User | None:
         """Who a client is that begins without a CONNECT; None when it may not. Nobody with an nkey."""
-        return self._users.get(self._options.no_auth_user)
+        return None if self._options.has_callout else self._users.get(self._options.no_auth_user)
 
     @property
     def needs_nonce(self) -> bool:
         """True when INFO has to carry a nonce to sign."""
-        return bool(self._nkeys)
+        return bool(self._nkeys) or self._options.has_callout
 
     def has_user(self, name: str) -> bool:
         """True when there is a user of this name, or with this nkey."""
         return any(user.name == name for user in self._options.users)
 
     def is_slow(self, credentials: Credentials) -> bool:
-        """True when `check` will compute a bcrypt hash."""
+        """True when `check` will compute a bcrypt hash, or does not decide alone."""
+        if self._options.has_callout:
+            return True
         if self._users and credentials.user:
             user = self._users.get(credentials.user)
             return user is not None and is_bcrypt(user.password)
@@ -135,12 +141,21 @@ class Authenticator:
 
     def check(self, credentials: Credentials, nonce: bytes = b"") -> User | None:
         """The user with these credentials, or None."""
+        user = self._check(credentials, nonce)
+        return None if user is not None and user.proxy_required and not credentials.proxy else user
+
+    def _check(self, credentials: Credentials, nonce: bytes) -> User | None:
         if not self.required:
             return User(credentials.user)
         if self._nkeys and credentials.nkey:
             return self._check_nkey(credentials, nonce)
+        if self._options.maps_certificates and self._users:
+            from jetlake.broker.certificates import mapped_name  # few servers need it
+
+            return self._users.get(mapped_name(credentials.certificate, self._users) or "")
         if not (credentials.user or credentials.password or credentials.auth_token):
-            user = self._nkeys.get(self._options.no_auth_user) or self.no_auth_user
+            name = self._options.no_auth_user
+            user = self._nkeys.get(name) or self._users.get(name)
             if user is not None:
                 return user
         if self._users and credentials.user:
@@ -149,7 +164,7 @@ class Authenticator:
 
     def _check_nkey(self, credentials: Credentials, nonce: bytes) -> User | None:
         user = self._nkeys.get(credentials.nkey)
-        if user is None or verify_signature(self._keys[user.nkey], nonce, credentials.sig):
+        if user is None or nkeys.is_signed(self._keys[user.nkey], nonce, credentials.sig):
             return user
         # Whoever says nothing becomes this user, so who names them proves nothing either.
         return user if user.nkey == self._options.no_auth_user else None
@@ -188,43 +203,3 @@ def _bcrypt() -> Any:
         return import_module("bcrypt")
     except ImportError:
         raise BcryptMissing from None
-
-
-def _public_key(nkey: str) -> Ed25519PublicKey:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
-    return Ed25519PublicKey.from_public_bytes(decode_user_nkey(nkey))
-
-
-def verify_signature(key: Ed25519PublicKey, nonce: bytes, signature: str) -> bool:
-    """True when this base64 text (either alphabet, with or without padding) is the key's signature over the nonce."""
-    from cryptography.exceptions import InvalidSignature
-
-    try:
-        text = signature.rstrip("=").replace("-", "+").replace("_", "/")
-        key.verify(base64.b64decode(text + "=" * (-len(text) % 4), validate=True), nonce)
-    except (InvalidSignature, ValueError):  # binascii.Error is a ValueError, as is text beyond ASCII
-        return False
-    return True
-
-
-def decode_user_nkey(text: str) -> bytes:
-    """The 32 bytes of a user's public key. Raises BadNkey."""
-    try:
-        raw = base64.b32decode(text + "=" * (-len(text) % 8))
-    except ValueError:
-        raise BadNkey(text, "is not base32") from None
-    if len(raw) != 1 + _NKEY_SIZE + 2:
-        raise BadNkey(text, f"holds {len(raw)} bytes, not {1 + _NKEY_SIZE + 2}")
-    if binascii.crc_hqx(raw[:-2], 0) != int.from_bytes(raw[-2:], "little"):
-        raise BadNkey(text, "has a wrong checksum")
-    if raw[0] != _NKEY_USER:
-        raise BadNkey(text, "is not the public key of a user")
-    return raw[1:-2]
-
-
-def encode_user_nkey(key: bytes) -> str:
-    """The text of a user's public key."""
-    assert len(key) == _NKEY_SIZE
-    raw = bytes([_NKEY_USER]) + key
-    return base64.b32encode(raw + binascii.crc_hqx(raw, 0).to_bytes(2, "little")).decode().rstrip("=")

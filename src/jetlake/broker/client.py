@@ -17,9 +17,13 @@ import time
 from array import array
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from jetlake.broker.auth import AUTHORIZATION_VIOLATION, Credentials, User
+from jetlake.broker.client_info import client_info
+from jetlake.broker.endpoint import Endpoint
+from jetlake.broker.frames import msgs_size
+from jetlake.broker.peer import Kind, Peer
 from jetlake.broker.permissions import (
     Permissions,
     ReplyPermits,
@@ -27,7 +31,7 @@ from jetlake.broker.permissions import (
     publish_violation,
     subscribe_violation,
 )
-from jetlake.broker.subscription import Msg, Subscription, read_msg
+from jetlake.broker.subscription import Buffer, ClientSubscription, Msg, read_msg
 from jetlake.errors import BadSubject
 from jetlake.ops import OP_WORDS
 from jetlake.subjects import check_filter, decode_subject
@@ -45,6 +49,7 @@ ROOM_MAX = 8 * 1024 * 1024  # deliveries from streams pause when this much waits
 TURN_NS = 8_000_000  # for what was received from one client, before others have their turn
 OPS_FIRST_MAX = 16  # messages that are taken at once, until it is known how long they take
 SUBS_AT_ONCE = 1000  # that are taken out before others have their turn
+MAX_SUBSCRIPTIONS = "maximum subscriptions exceeded"
 _BEFORE_CONNECT = ConnectOptions()
 
 
@@ -57,15 +62,23 @@ class Connection(Protocol):
     def check_login(self, credentials: Credentials) -> None: ...
     def hold(self) -> None: ...
     def release(self) -> None: ...
-    def stall(self, slow: Client) -> None: ...
+    def stall(self, slow: Peer) -> None: ...
 
 
-class Client:
+class Cancellable(Protocol):
+    """A timer."""
+
+    def cancel(self) -> None: ...
+
+
+class Client(Peer):
     """One connection's side of the conversation."""
 
-    def __init__(self, broker: Broker, connection: Connection, cid: int, host: str, port: int, nonce: bytes) -> None:
+    kind = Kind.CLIENT
+
+    def __init__(self, broker: Broker, connection: Connection, cid: int, endpoint: Endpoint, nonce: bytes) -> None:
         self.broker, self.connection = broker, connection
-        self.cid, self.host, self.port, self.nonce = cid, host, port, nonce
+        self.cid, self.endpoint, self.host, self.port, self.nonce = cid, endpoint, endpoint.host, endpoint.port, nonce
         self.start_ns = self.active_ns = broker.clock()
         self.rtt_ns = self.stop_ns = 0
         self.options = _BEFORE_CONNECT
@@ -73,11 +86,14 @@ class Client:
         self.account: Account = broker.default_account
         self.permissions: Permissions | None = None
         self.permits: ReplyPermits | None = None
-        self.subs: dict[bytes, Subscription] = {}
+        self.subs: dict[bytes, ClientSubscription] = {}
         self.is_connected = self.is_checking = self.is_closed = False
         self.is_greeted = False  # the second INFO was sent
         self.close_reason = ""
         self.max_payload, self.max_subscriptions = broker.limits(None)
+        self.certificate = b""  # of the client, where it says who it is
+        self.proxy = ""  # the key of the trusted proxy that the client came through
+        self.expiry: Cancellable | None = None  # the timer that ends the connection of a user whose time is up
         self.needed = 0  # how large the message is whose beginning was received; 0: not known
         self.has_more = False  # what was received last goes on, but others have their turn first
         self._ops_max = OPS_FIRST_MAX
@@ -86,6 +102,11 @@ class Client:
         self.ping_sent_ns = 0
         self._output: list[bytes] = []
         self._output_size = 0
+
+    def move_to(self, host: str, port: int) -> None:
+        """The client is behind a proxy, which says where it comes from."""
+        self.endpoint = self.endpoint._replace(host=host, port=port)
+        self.host, self.port = host, port
 
     # What an observer asks
 
@@ -98,6 +119,11 @@ class Client:
         return self.options.name
 
     @property
+    def type(self) -> str:
+        """What it speaks, as pages and events call it."""
+        return "websocket" if self.endpoint.is_websocket else "nats"
+
+    @property
     def lang(self) -> str:
         return self.options.lang
 
@@ -108,8 +134,11 @@ class Client:
     @property
     def credentials(self) -> Credentials:
         """What the client said to be let in."""
-        said = self.options
-        return Credentials(said.user, said.password, said.auth_token, said.nkey, said.sig)
+        said, endpoint = self.options, self.endpoint
+        return Credentials(
+            said.user, said.password, said.auth_token, said.nkey, said.sig, said.jwt, self.host, endpoint.type,
+            self.certificate, self.proxy,
+        )  # fmt: skip
 
     # Receiving
 
@@ -153,9 +182,9 @@ class Client:
     def _choose_ops_max(self, count: int, took_ns: int) -> None:
         """How many messages to take at once: as many as can be carried in a part of a turn."""
         if took_ns > TURN_NS // 2:
-            self._ops_max = max(count // 4, 1)
-        elif count >= self._ops_max and took_ns < TURN_NS // 8:
-            self._ops_max = count * 4
+            self._ops_max = max(count * (TURN_NS // 2) // took_ns, 1)
+        elif count >= self._ops_max and took_ns < TURN_NS // 4:
+            self._ops_max = count * (4 if took_ns < TURN_NS // 8 else 2)
 
     def _take_line(self, line: bytes) -> None:
         try:
@@ -188,19 +217,27 @@ class Client:
     # Logging in
 
     def _connect(self, options: ConnectOptions) -> None:
-        self.options = options
+        self.options = options = self.endpoint.complete(options)
         if self.is_connected:
             self._log_out()
+        self.proxy = self.broker.proxy_of(options.proxy_sig, self.nonce) if options.proxy_sig else ""
+        if options.proxy_sig and not self.proxy:
+            self._log_in(None)
+            return
         credentials = self.credentials
-        if self.subs or self.broker.authenticator.is_slow(credentials):
+        authenticator = self.broker.authenticator_of(self)
+        if self.subs or authenticator.is_slow(credentials):
             self.is_checking = True
             self.connection.check_login(credentials)
         else:
-            self.finish_login(self.broker.authenticator.check(credentials, self.nonce))
+            self.finish_login(authenticator.check(credentials, self.nonce))
 
     def _log_out(self) -> None:
         """Another CONNECT begins anew, perhaps as another user; subscriptions are forgotten, as in nats-server."""
         self.is_connected = False
+        if self.expiry is not None:
+            self.expiry.cancel()
+            self.expiry = None
         self.forget_some()
         self.account.clients.pop(self.cid, None)
 
@@ -218,7 +255,7 @@ class Client:
 
     def _log_in_unasked(self) -> bool:
         """A client begins without a CONNECT: is it let in?"""
-        authenticator = self.broker.authenticator
+        authenticator = self.broker.authenticator_of(self)
         return not authenticator.required or self._log_in(authenticator.no_auth_user)
 
     def _log_in(self, user: User | None) -> bool:
@@ -290,10 +327,10 @@ class Client:
                 self.violation(f"{subscribe_violation(subject)}, too many tokens")
                 return
             if 0 <= self.max_subscriptions <= len(self.subs):
-                self.send(writer.err("maximum subscriptions exceeded"))
+                self.send(writer.err(MAX_SUBSCRIPTIONS))
                 return
             is_filtered = permissions is not None and permissions.filters(subject)
-            sub = Subscription(subject, queue, event.sid, client=self, is_filtered=is_filtered)
+            sub = ClientSubscription(self, subject, queue, event.sid, is_filtered=is_filtered)
             self.subs[event.sid] = sub
             self.account.insert(sub)
         if self.options.verbose:
@@ -310,7 +347,7 @@ class Client:
         if self.options.verbose:
             self.send(writer.OK)
 
-    def remove_subscription(self, sub: Subscription) -> None:
+    def remove_subscription(self, sub: ClientSubscription) -> None:
         """Take a subscription out."""
         if self.subs.get(sub.sid) is sub:
             del self.subs[sub.sid]
@@ -320,27 +357,51 @@ class Client:
 
     def _publish(self, data: bytearray, ops: array[int], count: int) -> None:
         self.in_msgs += count
-        stop = count * OP_WORDS
-        size = ops[5] + ops[7] if count == 1 else sum(ops[5:stop:OP_WORDS]) + sum(ops[7:stop:OP_WORDS])
+        size = msgs_size(ops, 0, count)
         self.in_bytes += size
         self.broker.in_msgs += count
         self.broker.in_bytes += size
-        if (
-            self.options.verbose
-            or self.options.pedantic
-            or self.permissions is not None
-            or self.broker.trace is not None
-        ):
-            for number in range(count):
-                self._publish_one(data, ops, number)
-        else:
-            self.account.publish(self, data, ops, 0, count)
-
-    def _publish_one(self, data: bytearray, ops: array[int], number: int) -> None:
-        msg = read_msg(data, ops, number, self)
         if self.broker.trace is not None:
+            self._trace_publishes(data, ops, count)
+        mapped: Buffer = data
+        has_gaps = False
+        if self.account.mappings is not None:
+            mapped, dropped = self.account.mappings.apply(data, ops, 0, count)
+            has_gaps = dropped > 0
+        if self.options.verbose or self.options.pedantic or has_gaps:
+            for number in range(count):
+                self._publish_one(mapped, ops, number)
+        elif self.permissions is not None:
+            self._publish_permitted(self.permissions, mapped, ops, count)
+        else:
+            self.account.publish(self, mapped, ops, 0, count)
+
+    def _publish_permitted(self, permissions: Permissions, data: Buffer, ops: array[int], count: int) -> None:
+        """Carry what the lists allow in runs; all else may be a response, or is a violation."""
+        first = 0
+        while first < count:
+            stop, may = permissions.publish_run(data, ops, first, count)
+            if may:
+                self.account.publish(self, data, ops, first, stop)
+            else:
+                for number in range(first, stop):
+                    self._publish_one(data, ops, number)
+            first = stop
+
+    def _trace_publishes(self, data: bytearray, ops: array[int], count: int) -> None:
+        assert self.broker.trace is not None
+        for number in range(count):
+            msg = read_msg(data, ops, number, self)
             parts = [b"PUB", msg.subject, msg.reply, b"%d" % len(msg.payload)]
             self.broker.trace(self, "<<-", b" ".join(filter(None, parts)))
+
+    def _publish_one(self, data: Buffer, ops: array[int], number: int) -> None:
+        msg = read_msg(data, ops, number, self)
+        if not msg.subject:  # dropped by a mapping
+            if self.options.verbose:
+                self.send(writer.OK)
+            self.unheard(data, ops, number, number + 1)
+            return
         if self.permissions is not None and not self._may_publish(msg.subject):
             self.violation(publish_violation(msg.subject))
             return
@@ -368,10 +429,39 @@ class Client:
     def no_responders(self, msg: Msg) -> None:
         """Nobody listens to a request: tell the client, on its own subscription to the reply."""
         for sub in self.account.sublist.match(msg.reply).plain:
-            if sub.client is self:
+            if isinstance(sub, ClientSubscription) and sub.client is self:
                 # It does not count among the messages after which the subscription ends.
-                self.send_msg(sub.sid, Msg(msg.reply, b"", no_responders_block(msg.subject), b"", None))
+                answer = Msg(msg.reply, b"", no_responders_block(msg.subject), b"", self.account.internal)
+                self.send_msg(sub.sid, answer)
                 return
+
+    def unheard(self, data: bytes | bytearray, ops: array[int], first: int, stop: int) -> None:
+        """Tell the client that nobody listens to what it asked, if it wants to know."""
+        if self.options.no_responders:
+            reply_sizes = ops[first * OP_WORDS + 3 : stop * OP_WORDS : OP_WORDS]
+            for number, size in enumerate(reply_sizes, first):
+                if size:
+                    self.no_responders(read_msg(data, ops, number, self))
+
+    def takes_from(self, origin: Peer) -> bool:
+        """True unless the messages are its own, and it wants no echo."""
+        return origin is not self or self.options.echo
+
+    def hold(self) -> None:
+        """Read no more until `release`."""
+        self.connection.hold()
+
+    def release(self) -> None:
+        """Go on reading, once for each `hold`."""
+        self.connection.release()
+
+    def hold_back(self, slow: Peer) -> None:
+        """Read nothing for a moment: a subscriber cannot take what this client publishes."""
+        self.connection.stall(slow)
+
+    def describe(self) -> dict[str, Any]:
+        """All that events say of a client."""
+        return {**client_info(self), "server": self.broker.server_id}
 
     # Sending
 
@@ -384,8 +474,8 @@ class Client:
         self._output.append(frames)
         self._output_size += len(frames)
 
-    def send_msgs(self, frames: bytes, count: int, origin: Client | None = None, size: int | None = None) -> None:
-        """Queue deliveries for the socket, from a client that is held back when they pile up.
+    def send_msgs(self, frames: bytes, count: int, origin: Peer | None = None, size: int | None = None) -> None:
+        """Queue deliveries for the socket, from a peer that is held back when they pile up.
 
         `size` is what their headers and payloads come to; without it the frames are counted.
         """
@@ -399,7 +489,7 @@ class Client:
         if pending > self.broker.options.max_pending:
             self.close_slow("Slow Consumer (Pending Bytes)")
         elif origin is not None and pending > self.broker.options.max_pending // 2:
-            origin.connection.stall(self)
+            origin.hold_back(self)
 
     def send_msg(self, sid: bytes, msg: Msg) -> None:
         """Queue one delivery."""
@@ -407,7 +497,7 @@ class Client:
         if self.permits is not None and msg.reply:
             self.permits.delivered(msg.reply, self.broker.clock())
         frame = writer.msg(msg.subject, sid, msg.payload, msg.reply, headers)
-        self.send_msgs(frame, 1, msg.client, len(headers) + len(msg.payload))
+        self.send_msgs(frame, 1, msg.origin, len(headers) + len(msg.payload))
 
     def room(self) -> int:
         """How many bytes of deliveries may be queued before they should pause."""
@@ -454,6 +544,10 @@ _REASONS = {
     "maximum control line exceeded": "Maximum Control Line Exceeded",
     "maximum connections exceeded": "Maximum Connections Exceeded",
     "maximum account active connections exceeded": "Maximum Account Connections Exceeded",
+    MAX_SUBSCRIPTIONS: "Maximum Subscriptions Exceeded",
+    "User Authentication Expired": "Authentication Expired",
+    "Account Authentication Expired": "Authentication Expired",
+    "User Authentication Revoked": "Credentials Revoked",
     "invalid client protocol": "Bad Client Protocol Version",
     "no responders requires headers support": "No Responders Requires Headers",
 }

@@ -23,6 +23,6 @@ def client_info(client: Client) -> dict[str, Any]:
         "ver": client.version,
         "rtt": client.rtt_ns,
         "kind": "Client",
-        "client_type": "nats",
+        "client_type": client.type,
     }
     return {name: value for name, value in info.items() if value}

@@ -1,15 +1,15 @@
 """What an account has from others: the messages of their streams, the answers of their services.
 
-A stream of subjects is imported subscription by subscription: each one of the importer that covers some of it casts a
-`Shadow` in the exporter's account, where messages find it as any other. So interest, queue groups and push consumers
-see it; and importing what is imported leads nowhere.
+A stream of subjects is imported subscription by subscription: each one of the importer that covers some of it adds a
+`HiddenSubscription` in the exporter's account, where messages find it as any other. So interest, queue groups and push
+consumers see it; and importing what is imported leads nowhere.
 
 A service is imported as one subscription, a `ServiceImport`: a request to it goes on in the exporter's account. Where
-the request wants an answer, that subject means nothing there; a `ReplyDoor` gives it another one, `_R_.<door>.<n>`,
-and passes on what comes to it. An answer may ask in turn: then a door leads the other way.
+the request wants an answer, that subject means nothing there; a `ReplyMap` gives it another one, `_R_.<map>.<n>`,
+and passes on what comes to it. An answer may ask in turn: then another map leads back.
 
 A singleton is answered once, within its threshold. Other answers go on until an empty one, or until nobody wants them.
-A door keeps at most OPEN_MAX replies open; the one that was silent for longest goes first.
+A map keeps at most OPEN_MAX replies open; the one that was silent for longest goes first.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import secrets
 from array import array
 from typing import TYPE_CHECKING, NamedTuple
 
-from jetlake.broker.client_info import client_info
-from jetlake.broker.subscription import Buffer, Msg, Subscription, read_msg
+from jetlake.broker.peer import Kind, Peer
+from jetlake.broker.subscription import Buffer, Msg, Subscription
 from jetlake.clock import SECOND_NS, Clock
 from jetlake.config import Import, SubjectMapping
 from jetlake.subjects import encode_subject
@@ -29,7 +29,6 @@ from jetlake.wire.json_text import encode_json
 
 if TYPE_CHECKING:
     from jetlake.broker.account import Account
-    from jetlake.broker.client import Client
 
 OPEN_MAX = 65_536
 SINGLETON = "singleton"
@@ -51,28 +50,29 @@ class StreamImport(NamedTuple):
     exporter: Account
     mapping: SubjectMapping
 
-    def shadow(self, sub: Subscription) -> Shadow | None:
+    def hidden(self, sub: Subscription) -> HiddenSubscription | None:
         """What a subscription of the importer is for the exporter; None when they have nothing in common."""
         subject = self.mapping.outward(sub.subject)
-        return Shadow(sub, subject, self) if subject is not None else None
+        return HiddenSubscription(sub, subject, self) if subject is not None else None
 
 
-class Shadow(Subscription):
+class HiddenSubscription(Subscription):
     """A subscription, in the account that its messages are imported from."""
 
-    __slots__ = ("_mapping", "_sub", "exporter")
+    __slots__ = ("_mapping", "_sub", "exporter", "is_uneven", "repeats")
 
     def __init__(self, sub: Subscription, subject: bytes, source: StreamImport) -> None:
-        # Filtered: whoever delivers has to ask, since subjects change on the way.
-        super().__init__(subject, sub.queue, sub.sid, client=sub.client, handler=sub.handler, is_filtered=True)
+        super().__init__(sub.peer, subject, sub.queue)
         self.exporter, self._mapping, self._sub = source.exporter, source.mapping, sub
+        self.is_uneven = sub.is_uneven
+        # A link gets each message once: which of its subscriptions it came by is decided on its other side.
+        self.repeats = (sub.link, source) if sub.link is not None else None
 
-    def deliver_run(self, origin: Client | None, data: Buffer, ops: array[int], first: int, stop: int) -> bool:
+    def deliver_run(self, origin: Peer, data: Buffer, ops: array[int], first: int, stop: int) -> bool:
         """Deliver a run of publishes; False when nobody took them."""
         if self._mapping.is_identity:
             return self._sub.deliver_run(origin, data, ops, first, stop)
-        taken = [self.deliver(read_msg(data, ops, number, origin)) for number in range(first, stop)]
-        return any(taken)
+        return super().deliver_run(origin, data, ops, first, stop)
 
     def deliver(self, msg: Msg, via: bytes | None = None) -> bool:
         """Deliver one message; False when nobody took it."""
@@ -80,34 +80,41 @@ class Shadow(Subscription):
             return False
         if via is None:
             return self._sub.deliver(msg._replace(subject=self._mapping.inward(msg.subject)))
-        return self.client is not None and self._sub.deliver(msg, self._mapping.inward(via))
+        return self.peer.kind is not Kind.INTERNAL and self._sub.deliver(msg, self._mapping.inward(via))
+
+    def hears(self, subject: bytes) -> bool:
+        """True when the subscriber is there to get a message."""
+        return self._sub.hears(subject)
 
 
 class ServiceImport(Subscription):
     """Subjects whose requests another account answers."""
 
-    __slots__ = ("_mapping", "_share", "account", "door", "exporter")
+    __slots__ = ("_mapping", "_share", "account", "exporter", "replies")
+    is_uneven = True
 
     def __init__(self, account: Account, exporter: Account, options: Import, clock: Clock) -> None:
         self._mapping = SubjectMapping(options.subject, options.local)
-        super().__init__(encode_subject(self._mapping.local), handler=self.deliver)
+        super().__init__(account.internal, encode_subject(self._mapping.local))
         self.account, self.exporter, self._share = account, exporter, options.share
         threshold_ns = int(options.response_threshold_s * SECOND_NS)
-        self.door = ReplyDoor(exporter, account, options.response_type, threshold_ns, clock)
+        self.replies = ReplyMap(exporter, account, options.response_type, threshold_ns, clock)
 
     def deliver(self, msg: Msg, via: bytes | None = None) -> bool:
         """Pass on a request; False when nobody took it."""
         subject = self._mapping.outward(via or msg.subject)
+        if subject is not None and self.exporter.mappings is not None:
+            subject = self.exporter.mappings.map(subject) or None
         if subject is None:
             return False
-        reply = self.door.open(msg.reply) if msg.reply and msg.client is not None else msg.reply
-        headers = self._introduce(msg.client, msg.headers) if msg.client is not None else msg.headers
+        reply = self.replies.add(msg.reply) if msg.reply and not msg.is_internal else msg.reply
+        headers = msg.headers if msg.is_internal else self._introduce(msg.origin, msg.headers)
         shown = msg.subject if via else subject
         is_taken = self.exporter.deliver(
-            ImportedMsg(shown, reply, headers, msg.payload, msg.client), subject if via else None
+            ImportedMsg(shown, reply, headers, msg.payload, msg.origin), subject if via else None
         )
         if reply and not is_taken:
-            self.door.close(reply)
+            self.replies.remove(reply)
         return is_taken
 
     def hears(self, subject: bytes) -> bool:
@@ -115,14 +122,12 @@ class ServiceImport(Subscription):
         found, exporter = self._mapping.outward(subject), self.exporter
         return found is not None and (exporter.has_interest(found) or exporter.capture_of(found) is not None)
 
-    def _introduce(self, client: Client, headers: bytes) -> bytes:
+    def _introduce(self, origin: Peer, headers: bytes) -> bytes:
         """The headers, with who asks: the account, and on `share` all that events say of a client."""
-        info = client_info(client)
-        if self._share:
-            info["server"] = client.broker.server_id
-        else:
+        info = origin.describe()
+        if not self._share:
             info = {name: info[name] for name in ("acc", "rtt") if name in info}
-        if client.account is not self.account:
+        if origin.account is not self.account:
             info["svc"] = self.account.name
         line = (REQUEST_INFO, encode_json(info))
         return append_headers(without_header(headers, REQUEST_INFO), [line])
@@ -135,21 +140,22 @@ class _Open(NamedTuple):
     since_ns: int
 
 
-class ReplyDoor(Subscription):
+class ReplyMap(Subscription):
     """Subjects in one account that stand for replies in another."""
 
     __slots__ = ("_back", "_clock", "_is_single", "_numbers", "_open", "_prefix", "_threshold_ns", "account", "asker")
+    is_uneven = True
 
     def __init__(self, account: Account, asker: Account, response_type: str, threshold_ns: int, clock: Clock) -> None:
         self._prefix = b"_R_.%s." % secrets.token_hex(4).encode()
-        super().__init__(self._prefix + b"*", handler=self.deliver)
+        super().__init__(account.internal, self._prefix + b"*")
         self.account, self.asker, self._clock = account, asker, clock
         self._is_single, self._threshold_ns = response_type == SINGLETON, threshold_ns
         self._open: dict[bytes, _Open] = {}  # the one that was silent for longest comes first
         self._numbers = itertools.count(1)
-        self._back: ReplyDoor | None = None
+        self._back: ReplyMap | None = None
 
-    def open(self, reply: bytes) -> bytes:
+    def add(self, reply: bytes) -> bytes:
         """The subject that stands for a reply."""
         now_ns = self._clock()
         while self._open and self._is_stale(next(iter(self._open.values())), now_ns):
@@ -158,15 +164,15 @@ class ReplyDoor(Subscription):
         self._open[subject] = _Open(reply, now_ns)
         return subject
 
-    def close(self, subject: bytes) -> None:
+    def remove(self, subject: bytes) -> None:
         """Nothing more is expected there."""
         self._open.pop(subject, None)
 
-    def shut(self) -> None:
+    def close(self) -> None:
         """Leave both accounts: nothing is expected any more."""
         self.account.remove(self)
         if self._back is not None:
-            self._back.shut()
+            self._back.close()
 
     def deliver(self, msg: Msg, via: bytes | None = None) -> bool:
         """Pass on an answer; False when nobody took it."""
@@ -174,8 +180,8 @@ class ReplyDoor(Subscription):
         found = self._open.pop(subject, None)
         if found is None or (self._is_single and self._clock() - found.since_ns > self._threshold_ns):
             return False
-        reply = self._way_back().open(msg.reply) if msg.reply and msg.client is not None else msg.reply
-        answer = ImportedMsg(msg.subject if via else found.reply, reply, msg.headers, msg.payload, msg.client)
+        reply = self._way_back().add(msg.reply) if msg.reply and not msg.is_internal else msg.reply
+        answer = ImportedMsg(msg.subject if via else found.reply, reply, msg.headers, msg.payload, msg.origin)
         is_taken = self.asker.deliver(answer, found.reply if via else None)
         if is_taken and not self._is_single and (msg.payload or msg.headers):
             self._open[subject] = found
@@ -190,9 +196,9 @@ class ReplyDoor(Subscription):
         has_timed_out = self._is_single and now_ns - oldest.since_ns > self._threshold_ns
         return has_timed_out or len(self._open) >= OPEN_MAX
 
-    def _way_back(self) -> ReplyDoor:
+    def _way_back(self) -> ReplyMap:
         """For answers that want an answer themselves."""
         if self._back is None:
-            self._back = ReplyDoor(self.asker, self.account, SINGLETON, self._threshold_ns, self._clock)
+            self._back = ReplyMap(self.asker, self.account, SINGLETON, self._threshold_ns, self._clock)
             self.asker.insert(self._back)
         return self._back

@@ -23,18 +23,27 @@ Always true: what `may_subscribe` let pass and `may_deliver` lets pass is allowe
 
 from __future__ import annotations
 
+from array import array
 from collections import OrderedDict
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from jetlake.broker.recipient_table import FIRST_RECIPIENTS, NOBODY, UNKNOWN, RecipientTable
 from jetlake.broker.sublist import Match, Sublist
 from jetlake.clock import SECOND_NS
 from jetlake.errors import BadSubject
+from jetlake.ops import OP_WORDS
 from jetlake.subjects import check_filter, decode_subject, encode_subject, is_subset
 
 RESPONSES_MAX_DEFAULT = 1
 RESPONSES_EXPIRES_NS_DEFAULT = 120 * SECOND_NS
+_ALLOWED = FIRST_RECIPIENTS
+_PATTERNS_MAX = 256  # more than these are not looked through for each new subject
+_PUBLISHED_MAX = 16_384  # subjects of which it is remembered whether they are allowed, for each user
 REPLY_PERMITS_MAX = 65_536  # per connection; the oldest goes first
+
+
+Buffer = bytes | bytearray
 
 
 class ResponsePermission(NamedTuple):
@@ -67,6 +76,7 @@ class Permissions:
         self.publish_allow, self.publish_deny = tuple(publish_allow), tuple(publish_deny)
         self.subscribe_allow, self.subscribe_deny = tuple(subscribe_allow), tuple(subscribe_deny)
         self.responses = responses
+        self._publish_table: RecipientTable | None = None  # made when the user first publishes
         self._publish_allow = _entries(self.publish_allow, queues=False, keep_empty=responses is not None)
         self._publish_deny = _entries(self.publish_deny, queues=False)
         self._subscribe_allow = _entries(self.subscribe_allow, queues=True)
@@ -77,6 +87,29 @@ class Permissions:
         if self._publish_allow is not None and not self._publish_allow.match(subject).plain:
             return False
         return self._publish_deny is None or not self._publish_deny.match(subject).plain
+
+    def publish_run(self, data: Buffer, ops: array[int], first: int, stop: int) -> tuple[int, bool]:
+        """Whether the lists allow publish `first` of a batch, and the first one of which that may not be true."""
+        table = self._publish_table
+        if table is None:
+            table = self._publish_table = self._make_table()
+        end, found = table.run(data, ops, first, stop)
+        if found != UNKNOWN:
+            return end, found == _ALLOWED
+        start, size = ops[first * OP_WORDS : first * OP_WORDS + 2]
+        subject = bytes(memoryview(data)[start : start + size])
+        may = self.may_publish(subject)
+        table.put(subject, _ALLOWED if may else NOBODY)
+        return first + 1, may
+
+    def _make_table(self) -> RecipientTable:
+        """Subjects that are allowed are as those of a stream; those that may be denied are looked at one by one."""
+        table = RecipientTable(_PUBLISHED_MAX)
+        allowed = [b">"] if self._publish_allow is None else [entry.subject for entry in self._publish_allow]
+        denied = [] if self._publish_deny is None else [entry.subject for entry in self._publish_deny]
+        if len(allowed) + len(denied) <= _PATTERNS_MAX:
+            table.clear([(allowed, _ALLOWED)] if allowed else [], denied)
+        return table
 
     def may_subscribe(self, subject: bytes, queue: bytes | None = None) -> bool:
         """True when the subscription may stand; see `filters` for what it may receive."""

@@ -23,7 +23,7 @@ Always true: a node other than the root holds a subscription or leads to one, so
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from jetlake.errors import BadSubject
@@ -205,9 +205,22 @@ class Sublist(Generic[SubT]):
 
     def remove(self, sub: SubT) -> bool:
         """Take a subscription out; False when it was not in."""
-        if self._subs.pop(id(sub), None) is None:
+        if id(sub) not in self._subs:
             return False
         tokens = sub.subject.split(b".")
+        self._take_out(sub, tokens)
+        self._changed(sub.subject, tokens)
+        return True
+
+    def remove_all(self, subs: Sequence[SubT]) -> None:
+        """Take many subscriptions out, which are all in; the cache is dropped once for all of them."""
+        for sub in subs:
+            self._take_out(sub, sub.subject.split(b"."))
+        self.generation += 1
+        self._forget_all()
+
+    def _take_out(self, sub: SubT, tokens: list[bytes]) -> None:
+        del self._subs[id(sub)]
         steps, rest = _steps(tokens)
         path: list[_Node[SubT]] = [self._root]
         for token in steps:
@@ -219,8 +232,6 @@ class Sublist(Generic[SubT]):
         leaf.remove(sub)
         if not leaf:
             _prune(path, steps, rest)
-        self._changed(sub.subject, tokens)
-        return True
 
     def __len__(self) -> int:
         return len(self._subs)

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from jetlake import __version__
+from jetlake.cli.backup import backup, restore
 from jetlake.cli.compact import compact
 from jetlake.cli.dump import dump
 from jetlake.cli.export import export
@@ -38,7 +39,7 @@ def jetlake(
     """A JetStream server in Python whose streams are Spark tables."""
 
 
-for command in (verify, dump, compact, stats, sql, export, replay):
+for command in (verify, dump, backup, restore, compact, stats, sql, export, replay):
     app.command()(command)
 app.command("import")(import_files)
 app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(serve)

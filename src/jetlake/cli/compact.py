@@ -9,7 +9,6 @@ import typer
 from rich.console import Console
 
 from jetlake.cli import spark_job as job
-from jetlake.cli.spark_job import job_options
 from jetlake.cli.terminal import AsJson, fail
 from jetlake.errors import JetLakeError
 
@@ -32,8 +31,9 @@ def compact(
         fail("give either a directory or --url nats://host:port")
     try:
         from jetlake.spark.jobs.compact import compact as run
+        from jetlake.table.place import source_options
 
-        options = job_options(directory, stream, account, option) | {"keyFile": key_file}
+        options = source_options(directory, stream, account, tuple(option or ())) | {"keyFile": key_file}
         options |= {"url": url} if url else {}
         with Console(stderr=True).status("Compacting"):
             done = run(dead_part_max=dead, **options)

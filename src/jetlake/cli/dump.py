@@ -29,13 +29,13 @@ from jetlake.cli.terminal import (
 from jetlake.clock import SECOND_NS
 from jetlake.errors import BadRequest, CorruptBlock, StoreError
 from jetlake.store import KeySource
-from jetlake.store.block_scan import Body, read_body, scan_block
-from jetlake.store.check import Problem, show_ranges
-from jetlake.store.check_block import SIZES, check_header, decode_sidecar, file_offset, open_block, unsound_bytes
-from jetlake.store.checkpoint import KIND as CHECKPOINT_KIND
-from jetlake.store.checkpoint import decode_checkpoint
-from jetlake.store.envelope import Cipher, Compression
-from jetlake.store.files import OS_FILES
+from jetlake.store.blocks.block_scan import Body, read_body, scan_block
+from jetlake.store.blocks.checkpoint import KIND as CHECKPOINT_KIND
+from jetlake.store.blocks.checkpoint import decode_checkpoint
+from jetlake.store.blocks.envelope import Cipher, Compression
+from jetlake.store.blocks.removal import RemovalGroup, decode_group
+from jetlake.store.blocks.sealed_file import Sealer
+from jetlake.store.disk.files import OS_FILES
 from jetlake.store.format import (
     CHECKPOINT_NAME,
     ERASED,
@@ -49,13 +49,13 @@ from jetlake.store.format import (
     BlockHeader,
     parse_block_name,
 )
-from jetlake.store.record import Record, decode
-from jetlake.store.removal import RemovalGroup, decode_group
-from jetlake.store.scan import scan
-from jetlake.store.sealed_file import Sealer
-from jetlake.store.sequence_set import SequenceSet
-from jetlake.store.subject_table import SubjectTable
-from jetlake.store.varint import decode_varint
+from jetlake.store.index.sequence_set import SequenceSet
+from jetlake.store.index.subject_table import SubjectTable
+from jetlake.store.records.record import Record, decode
+from jetlake.store.records.scan import scan
+from jetlake.store.records.varint import decode_varint
+from jetlake.store.verify.check import Problem, show_ranges
+from jetlake.store.verify.check_block import SIZES, check_header, decode_sidecar, file_offset, open_block, unsound_bytes
 
 _RECORD_KINDS = {TOMBSTONE: "tombstone", SKIP: "skip", ERASED: "erased", FLOOR: "floor"}
 _GROUP_KINDS = ("removed", "lost", "erase")

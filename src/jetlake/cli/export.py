@@ -28,11 +28,11 @@ def export(
     as_json: AsJson = False,
 ) -> None:
     """Write messages to files; a second export to the same place adds only what is new."""
+    options = job_options(source, stream, account, option, tokens, remote=remote)
     with spark_session(master, remote) as spark:
         from jetlake.spark.jobs.export import export as run
 
         columns = [name.strip() for name in partition_by.split(",") if name.strip()]
-        options = job_options(source, stream, account, option, tokens)
         done = run(spark, options, target, format=format, partition_by=columns)
         if as_json:
             typer.echo(msgspec.json.encode(done._asdict()))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -12,6 +13,7 @@ import sys
 def main() -> None:
     """Run the command line."""
     if sys.argv[1:2] == ["serve"]:
+        gc.disable()  # what is imported stays; `Server.run` turns it on
         from jetlake.server.main import main as serve
 
         sys.exit(serve(sys.argv[2:], dict(os.environ)))

@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from jetlake.cli import spark_job as job
-from jetlake.cli.spark_job import job_options, spark_session
+from jetlake.cli.spark_job import job_options, spark_session, target_options
 from jetlake.cli.terminal import AsJson
 
 
@@ -30,9 +30,10 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Publish the messages of a stream again, in order, under other subjects."""
+    reading = job_options(source, stream, account, option, remote=remote)
+    writing = target_options(target, into, "", target_option)
     with spark_session(master, remote) as spark:
         from jetlake.spark.jobs.replay import replay as run
 
-        reading = job_options(source, stream, account, option)
-        count = run(spark, reading, job_options(target, into, "", target_option), where=where, to=to, rate=rate)
+        count = run(spark, reading, writing, where=where, to=to, rate=rate)
         typer.echo(msgspec.json.encode({"messages": count}) if as_json else f"{count:,} messages replayed")

@@ -5,18 +5,16 @@ Spark is imported when a command runs, not before: it takes seconds, and it may 
 
 from __future__ import annotations
 
-import json
-import math
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 
+from jetlake.cli.rows import ROWS_MAX, Answer, show_answer
 from jetlake.cli.terminal import fail
 
 if TYPE_CHECKING:
@@ -36,7 +34,6 @@ More = Annotated[
 Master = Annotated[str, typer.Option("--master", help="A Spark cluster; all cores of this machine when not given.")]
 Remote = Annotated[str, typer.Option("--remote", help="A Spark Connect server: sc://host:port.")]
 
-ROWS_MAX = 1000
 _LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")  # of pyspark: they print what is raised anyway
 _JAVA_CAUSE = re.compile(r"^(?:Caused by)?: [\w.$]+: (.+?)\.?(?: +SQLSTATE: \w+)?$", re.MULTILINE)
 
@@ -87,49 +84,59 @@ def _last_line(text: str) -> str:
 
 def show(frame: DataFrame, *, as_json: bool, title: str = "") -> None:
     """Print the first rows of a frame as a table, or all of them as a JSON list."""
-    if as_json:
-        mark = "["
-        for row in frame.toLocalIterator():
-            typer.echo(mark + json.dumps(_finite(row.asDict(recursive=True)), default=_plain), nl=False)
-            mark = ", "
-        typer.echo("[]" if mark == "[" else "]")
-        return
-    rows = frame.limit(ROWS_MAX + 1).collect()
-    table = Table(title=title or None)
-    for name, kind in frame.dtypes:
-        table.add_column(name, justify="right" if kind in ("bigint", "int", "double", "float") else "left")
-    for row in rows[:ROWS_MAX]:
-        table.add_row(*(_cell(value) for value in row))
-    console = Console(width=None if sys.stdout.isatty() else 160)
-    console.print(table)
-    if len(rows) > ROWS_MAX:
-        typer.echo(f"only the first {ROWS_MAX} rows are shown", err=True)
+    numbers = {name for name, kind in frame.dtypes if kind in ("bigint", "int", "double", "float")}
+    found = frame.toLocalIterator() if as_json else frame.limit(ROWS_MAX + 1).collect()
+    rows = (tuple(row.asDict(recursive=True).values()) if as_json else tuple(row) for row in found)
+    show_answer(Answer(frame.columns, numbers, rows), as_json=as_json, title=title)
 
 
-def _finite(value: Any) -> Any:
-    """A value as JSON can hold it: NaN and infinities, which it has no word for, are null."""
-    if isinstance(value, dict):
-        return {name: _finite(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+def job_options(
+    source: str,
+    stream: str,
+    account: str,
+    more: list[str] | None,
+    tokens: str = "",
+    *,
+    everything: bool = False,
+    remote: str = "",
+) -> dict[str, str]:
+    """The options of the data source that a command line means, for a read.
+
+    What is wrong with them ends the command here, before Spark is started, unless only a remote Spark may see the
+    streams. `everything` is for commands that need no `--stream`.
+    """
+    from jetlake.errors import JetLakeError
+
+    try:
+        from jetlake.table.options import parse_options
+        from jetlake.table.origin import open_origin
+        from jetlake.table.place import source_options
+    except ModuleNotFoundError as error:
+        fail(f"{error.name} is not installed: pip install 'jetlake[spark]'")
+    try:
+        options = source_options(source, stream, account, tuple(more or ()))
+        options |= {"subject_tokens": tokens} if tokens else {}
+        parsed = parse_options(({"stream": "*"} if everything else {}) | options)
+        if not remote:
+            with closing(open_origin(parsed)) as origin:
+                origin.names()
+    except (JetLakeError, OSError) as error:
+        fail(error)
+    return options
 
 
-def _plain(value: Any) -> str:
-    return bytes(value).decode("utf-8", "backslashreplace") if isinstance(value, bytes | bytearray) else str(value)
+def target_options(target: str, stream: str, account: str, more: list[str] | None) -> dict[str, str]:
+    """The same for a write, whose stream need not be there yet."""
+    from jetlake.errors import JetLakeError
 
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}"
-    return _plain(value)
-
-
-def job_options(source: str, stream: str, account: str, more: list[str] | None, tokens: str = "") -> dict[str, str]:
-    """The options of the data source that a command line means."""
-    from jetlake.spark.jobs.source import source_options
-
-    options = source_options(source, stream, account, tuple(more or ()))
-    return options | ({"subject_tokens": tokens} if tokens else {})
+    try:
+        from jetlake.table.options import parse_options
+        from jetlake.table.place import source_options
+    except ModuleNotFoundError as error:
+        fail(f"{error.name} is not installed: pip install 'jetlake[spark]'")
+    try:
+        options = source_options(target, stream, account, tuple(more or ()))
+        parse_options(options)
+    except JetLakeError as error:
+        fail(error)
+    return options

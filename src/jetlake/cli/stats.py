@@ -29,13 +29,12 @@ def stats(
     as_json: AsJson = False,
 ) -> None:
     """Count messages and bytes by subject and by time, and plot them."""
+    options = job_options(source, stream, account, option, tokens, remote=remote)
     with spark_session(master, remote) as spark:
         from jetlake.spark.jobs.plot import bars
         from jetlake.spark.jobs.stats import stats as count
 
-        found = count(
-            spark, job_options(source, stream, account, option, tokens), where=where, depth=depth, bucket=bucket
-        )
+        found = count(spark, options, where=where, depth=depth, bucket=bucket)
         times = found.times.collect()
         if as_json:
             groups = [row.asDict() for row in found.groups.collect()]

@@ -27,9 +27,10 @@ from jetlake.cli.terminal import (
     progress,
 )
 from jetlake.errors import BadRequest, StoreError
-from jetlake.store.check import Report, check_store, find_streams
-from jetlake.store.files import OS_FILES
+from jetlake.store.disk.files import OS_FILES
 from jetlake.store.format import parse_block_name
+from jetlake.store.redo.at_rest import check_at_rest
+from jetlake.store.verify.check import Report, check_store, find_streams
 
 
 def verify(
@@ -71,6 +72,7 @@ def _check(
     with progress("Verifying", sum(map(_size, streams))) as advance:
         for stream in streams:
             try:
+                check_at_rest(OS_FILES, stream)
                 results[stream] = check_store(stream, keys=keys, progress=advance)
             except (OSError, StoreError) as error:
                 results[stream] = describe(error)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
-
 from msgspec.structs import replace
 
+from jetlake import nkeys
+from jetlake.config.mappings import mappings
 from jetlake.config.options import (
-    Account,
     AccountJetStream,
+    AccountOptions,
+    AuthCallout,
     Authorization,
     Permissions,
     ResponsePermission,
@@ -63,6 +63,11 @@ def _subjects(queues: bool) -> Reader:
         return subjects or None
 
     return read
+
+
+def subjects(value: Value, warnings: list[str]) -> tuple[str, ...]:
+    """One subject or an array of them."""
+    return _subjects(queues=False)(value, warnings) or ()
 
 
 def _denied(queues: bool) -> Reader:
@@ -129,16 +134,12 @@ def _permissions(value: Value, warnings: list[str]) -> Permissions:
     return Permissions(**fields)
 
 
-def _nkey(prefix: str, whose: str) -> Reader:
-    """A public nkey: 35 bytes in base32, a kind, 32 bytes and a checksum."""
+def nkey(kind: int, prefix: str, whose: str) -> Reader:
+    """A public nkey."""
 
     def read(value: Value, warnings: list[str]) -> str:
         text = string(value, warnings)
-        try:
-            raw = base64.b32decode(text) if len(text) == 56 and text.startswith(prefix) else b""
-        except (binascii.Error, ValueError):
-            raw = b""
-        if len(raw) != 35 or binascii.crc_hqx(raw[:33], 0) != int.from_bytes(raw[33:], "little"):
+        if not nkeys.is_public(text, kind):
             raise value.error(f"expected a public nkey of {whose}: 56 characters that start with {prefix}")
         return text
 
@@ -157,11 +158,11 @@ USER = Section(
     keys(
         username=("user username", string),
         password=("pass password", string),
-        nkey=("", _nkey("U", "a user")),
+        nkey=("", nkey(nkeys.USER, "U", "a user")),
         permissions=("permissions permission authorization", _permissions),
         allowed_connection_types=("allowed_connection_types connection_types clients", _connection_types),
+        proxy_required=("", boolean),
     ),
-    refused=names("proxy_required"),
 )
 
 
@@ -182,6 +183,26 @@ def _with_default_permissions(users: tuple[User, ...], default: Permissions | No
     return tuple(user if user.permissions else replace(user, permissions=default) for user in users)
 
 
+AUTH_CALLOUT = Section(
+    "auth_callout",
+    keys(
+        issuer=("", nkey(nkeys.ACCOUNT, "A", "an account")),
+        account=("account acc", string),
+        auth_users=("auth_users users", strings),
+        xkey=("xkey key", nkey(nkeys.CURVE, "X", "a curve key")),
+        allowed_accounts=("", strings),
+    ),
+)
+
+
+def _auth_callout(value: Value, warnings: list[str]) -> AuthCallout:
+    fields = AUTH_CALLOUT.read(value, warnings)
+    for name in ("issuer", "auth_users"):
+        if not fields.get(name):
+            raise value.error(f"{name!r} is missing")
+    return AuthCallout(**fields)
+
+
 AUTHORIZATION = Section(
     "authorization",
     keys(
@@ -189,10 +210,11 @@ AUTHORIZATION = Section(
         username=("user username", string),
         password=("pass password", string),
         users=("", _users),
+        auth_callout=("auth_callout auth_hook", _auth_callout),
         timeout_s=("timeout", positive_or(0, timeout_s)),
         default_permissions=("default_permissions default_permission permissions", _permissions),
     ),
-    refused=names("auth_callout auth_hook proxy_required"),
+    refused=names("proxy_required"),
 )
 
 
@@ -245,19 +267,20 @@ ACCOUNT_LIMITS = Section(
 ACCOUNT = Section(
     "an account",
     keys(
-        nkey=("", _nkey("A", "an account")),
+        nkey=("", nkey(nkeys.ACCOUNT, "A", "an account")),
         users=("", _users),
         jetstream=("", _account_jetstream),
         default_permissions=("", _permissions),
         exports=("", exports),
         imports=("", imports),
+        mappings=("mappings maps", mappings),
     )
     | {"limits": (MERGE, ACCOUNT_LIMITS.read)},
-    refused=names("mappings maps msg_trace trace_dest"),
+    refused=names("msg_trace trace_dest"),
 )
 
 
-def accounts(value: Value, warnings: list[str]) -> dict[str, Account]:
+def accounts(value: Value, warnings: list[str]) -> dict[str, AccountOptions]:
     """A map of accounts, or an array of the names of empty ones."""
     if isinstance(value.data, list):
         entries = {}
@@ -267,7 +290,7 @@ def accounts(value: Value, warnings: list[str]) -> dict[str, Account]:
             entries[name] = Value({}, item.where)
     else:
         entries = as_map(value, "a map of accounts or an array of their names")
-    found: dict[str, Account] = {}
+    found: dict[str, AccountOptions] = {}
     shared: dict[str, dict[str, list[Listed]]] = {}
     for name, entry in entries.items():
         if not entry.used_as_variable or isinstance(entry.data, dict):
@@ -275,11 +298,11 @@ def accounts(value: Value, warnings: list[str]) -> dict[str, Account]:
     return link(found, shared)
 
 
-def _account(name: str, value: Value, warnings: list[str]) -> tuple[Account, dict[str, list[Listed]]]:
+def _account(name: str, value: Value, warnings: list[str]) -> tuple[AccountOptions, dict[str, list[Listed]]]:
     """The account, and beside it what it shares, which cannot be checked before all accounts are known."""
     if name == GLOBAL_ACCOUNT:
         raise value.error(f"the account name {name!r} is reserved")
     fields = ACCOUNT.read(value, warnings)
     shared: dict[str, list[Listed]] = {key: fields.pop(key) for key in ("exports", "imports") if key in fields}
     users = _with_default_permissions(fields.pop("users", ()), fields.pop("default_permissions", None))
-    return Account(name=name, users=tuple(replace(user, account=name) for user in users), **fields), shared
+    return AccountOptions(name=name, users=tuple(replace(user, account=name) for user in users), **fields), shared

@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from jetlake.config.options import PORT_DEFAULT, RANDOM_PORT, Authorization, JetStreamOptions, ServerOptions, TlsOptions
 from jetlake.config.read import did_you_mean, names
-from jetlake.config.sections import load_file
 from jetlake.config.value import ConfigError
 
 EXIT_CODE = 1  # for a ConfigError. nats-server ends with 1 too, but with 0 after an unknown flag: a slip of its own
@@ -111,8 +110,14 @@ def parse_args(argv: Sequence[str], environ: Mapping[str, str] | None = None) ->
     path = flags.get("config_file")
     if flags.get("test") and not path:
         raise ConfigError("-t needs a configuration file to test: -c FILE")
-    options = load_file(path, environ) if path else ServerOptions()
+    options = _load(path, environ) if path else ServerOptions()
     return Action.TEST if flags.get("test") else Action.RUN, _override(options, flags)
+
+
+def _load(path: str, environ: Mapping[str, str] | None) -> ServerOptions:
+    from jetlake.config.sections import load_file  # a server without a file starts sooner
+
+    return load_file(path, environ)
 
 
 def _scan(argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:

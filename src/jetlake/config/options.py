@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from jetlake.config.origin import WebOrigin
+
 RANDOM_PORT = -1
 UNLIMITED = -1
 PORT_DEFAULT = 4222
@@ -23,7 +25,7 @@ class _Discreet(Struct, frozen=True):
         return f"{type(self).__name__}({fields})"
 
 
-_SECRETS = {"password", "token", "key", "prev_key"}
+_SECRETS = {"password", "token", "key", "prev_key", "nkey_seed", "urls"}
 
 
 class SubjectPermission(Struct, frozen=True):
@@ -57,10 +59,21 @@ class User(_Discreet, frozen=True, kw_only=True):
     account: str | None = None
     permissions: Permissions | None = None
     allowed_connection_types: frozenset[str] = frozenset()  # empty: all
+    proxy_required: bool = False
 
     @property
     def name(self) -> str:
         return self.nkey or self.username
+
+
+class AuthCallout(Struct, frozen=True, kw_only=True):
+    """A service that says who clients are."""
+
+    issuer: str  # the key that signs users
+    account: str = ""  # where the service is; empty: the global one
+    auth_users: tuple[str, ...] = ()  # who are checked here: the service itself
+    xkey: str = ""
+    allowed_accounts: tuple[str, ...] = ()  # whose users are checked by the service; none named: all
 
 
 class Authorization(_Discreet, frozen=True, kw_only=True):
@@ -70,6 +83,7 @@ class Authorization(_Discreet, frozen=True, kw_only=True):
     username: str = ""
     password: str = ""
     users: tuple[User, ...] = ()
+    auth_callout: AuthCallout | None = None
     timeout_s: float | None = None  # ServerOptions.auth_timeout_s has the value to use
 
 
@@ -84,6 +98,7 @@ class AccountJetStream(Struct, frozen=True, kw_only=True):
     memory_max_stream_bytes: int = UNLIMITED
     store_max_stream_bytes: int = UNLIMITED
     max_bytes_required: bool = False
+    tiers: dict[str, AccountJetStream] = {}  # limits by the number of replicas, `R1`; those above are of R1 then
 
 
 class Export(Struct, frozen=True, kw_only=True):
@@ -95,6 +110,8 @@ class Export(Struct, frozen=True, kw_only=True):
     account_token_position: int = 0  # this token, from 1, has to be the importer's name; 0: no such rule
     response_type: str = "singleton"  # of a service: also "streamed" and "chunked"
     response_threshold_s: float = 120.0  # how long a singleton may take
+    needs_token: bool = False  # the importer has to have a token for it
+    revocations: dict[str, int] = {}  # tokens that count no more: of which account (or `*`), issued until when
 
 
 class Import(Struct, frozen=True, kw_only=True):
@@ -109,11 +126,27 @@ class Import(Struct, frozen=True, kw_only=True):
     response_threshold_s: float = 120.0
 
 
-class Account(Struct, frozen=True, kw_only=True):
+class MappingDestination(Struct, frozen=True):
+    """A subject, which may have functions in it, and how much of 100 goes there; in one cluster or in all."""
+
+    subject: str
+    weight: int = 100
+    cluster: str = ""
+
+
+class MappingOptions(Struct, frozen=True):
+    """Where messages of some subjects go instead."""
+
+    source: str
+    destinations: tuple[MappingDestination, ...]
+
+
+class AccountOptions(Struct, frozen=True, kw_only=True):
     """An account: subjects of one are invisible in another, but for exports. `jetstream` None is disabled."""
 
     name: str
     nkey: str = ""
+    name_tag: str = ""  # the name in its token; empty: it has none
     users: tuple[User, ...] = ()
     jetstream: AccountJetStream | None = None
     max_connections: int = UNLIMITED
@@ -121,6 +154,7 @@ class Account(Struct, frozen=True, kw_only=True):
     max_payload: int = UNLIMITED
     exports: tuple[Export, ...] = ()
     imports: tuple[Import, ...] = ()
+    mappings: tuple[MappingOptions, ...] = ()
 
 
 class JetStreamLimits(Struct, frozen=True, kw_only=True):
@@ -159,6 +193,11 @@ class TlsOptions(Struct, frozen=True, kw_only=True):
     key_file: str = ""
     ca_file: str = ""
     verify: bool = False
+    verify_and_map: bool = False  # the certificate says which user it is
+    pinned_certs: frozenset[str] = frozenset()  # SHA-256 of the public keys that are accepted; none: all
+    connection_rate_limit: int = 0  # handshakes a second; 0: no limit
+    curve: str = ""  # by OpenSSL's name; empty: what it prefers
+    insecure: bool = False  # towards another server: take any certificate
     timeout_s: float = 2.0
     min_version: str = "1.2"  # or "1.3"
     ciphers: tuple[str, ...] | None = None  # of TLS 1.2, by OpenSSL's names; None: all that are safe
@@ -166,14 +205,98 @@ class TlsOptions(Struct, frozen=True, kw_only=True):
     handshake_first_fallback_s: float | None = None  # wait so long for TLS first, then send INFO in clear
 
 
-class ListenerOptions(Struct, frozen=True, kw_only=True):
-    """A listener that JetLake can hold open but does not serve yet."""
+class ResolverOptions(Struct, frozen=True, kw_only=True):
+    """Where the tokens of accounts come from."""
+
+    kind: str = "memory"  # or "url", "full", "cache"
+    url: str = ""
+    directory: str = ""
+    allow_delete: bool = False
+    hard_delete: bool = False
+    limit: int = 0  # tokens in the directory; 0: no limit
+    ttl_s: float = 0.0  # of a cache; 0: for ever
+    timeout_s: float = 1.9
+    tls: TlsOptions | None = None
+
+
+class OperatorOptions(Struct, frozen=True, kw_only=True):
+    """Operator mode: users and accounts are what signed tokens say."""
+
+    tokens: tuple[str, ...] = ()  # of operators
+    keys: tuple[str, ...] = ()  # of operators without a token
+    resolver: ResolverOptions = ResolverOptions()
+    preload: dict[str, str] = {}  # tokens of accounts by their public keys
+    pinned_accounts: frozenset[str] = frozenset()  # that users may be of; none: all
+    default_sentinel: str = ""  # the token of a client that shows none
+
+
+class WebSocketOptions(Struct, frozen=True, kw_only=True):
+    """The `websocket` block. Cookies stand in for what a CONNECT leaves out; an empty name is no cookie."""
 
     host: str = HOST_DEFAULT
-    port: int = 0
+    port: int = 0  # 0: no listener
     no_tls: bool = False
     tls: TlsOptions | None = None
     compression: bool = False
+    handshake_timeout_s: float = 2.0
+    same_origin: bool = False
+    allowed_origins: frozenset[WebOrigin] = frozenset()  # none: all
+    jwt_cookie: str = ""
+    user_cookie: str = ""
+    pass_cookie: str = ""
+    token_cookie: str = ""
+    no_auth_user: str = ""
+    authorization: Authorization | None = None  # in place of the general one
+    headers: dict[str, str] = {}  # of the answer to a handshake
+    advertise: str = ""
+    ping_interval_s: float = 0.0  # 0: as for all clients
+
+
+class LeafUser(_Discreet, frozen=True, kw_only=True):
+    """Who may connect as a leaf, and to which account; empty is $G."""
+
+    username: str = ""
+    password: str = ""
+    nkey: str = ""
+    account: str = ""
+
+
+class LeafRemote(_Discreet, frozen=True, kw_only=True):
+    """A hub that this server is a leaf of, with one account."""
+
+    urls: tuple[str, ...] = ()
+    account: str = ""  # on this side; empty is $G
+    credentials: str = ""
+    nkey_seed: str = ""
+    tls: TlsOptions | None = None
+    is_hub: bool = False
+    deny_imports: tuple[str, ...] = ()
+    deny_exports: tuple[str, ...] = ()
+    no_randomize: bool = False
+    ignore_discovered: bool = False
+    isolates: bool = False  # tell it nothing of other leafs
+    asks_isolation: bool = False  # ask it to tell nothing of other leafs
+    first_info_timeout_s: float = 1.0
+    dial_timeout_s: float = 1.0
+    is_disabled: bool = False
+
+
+class LeafOptions(Struct, frozen=True, kw_only=True):
+    """The `leafnodes` block. `port` 0 is no listener."""
+
+    host: str = HOST_DEFAULT
+    port: int = 0
+    tls: TlsOptions | None = None
+    advertise: str = ""
+    no_advertise: bool = False
+    min_version: str = ""
+    isolates: bool = False
+    reconnect_s: float = 1.0
+    dial_timeout_s: float = 1.0
+    users: tuple[LeafUser, ...] = ()
+    default_account: str = ""  # of leafs that log in as clients do
+    auth_timeout_s: float = 2.0
+    remotes: tuple[LeafRemote, ...] = ()
 
 
 class ServerOptions(Struct, frozen=True, kw_only=True):
@@ -217,14 +340,19 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
 
     jetstream: JetStreamOptions = JetStreamOptions()
     authorization: Authorization | None = None
-    accounts: dict[str, Account] = {}
+    accounts: dict[str, AccountOptions] = {}
+    mappings: tuple[MappingOptions, ...] = ()  # of the global account
     no_auth_user: str = ""
     system_account: str = ""
     no_system_account: bool = False
+    operator: OperatorOptions | None = None
     tls: TlsOptions | None = None
     allow_non_tls: bool = False
-    websocket: ListenerOptions | None = None
-    leafnodes: ListenerOptions | None = None
+    trusted_proxies: tuple[str, ...] = ()  # keys with which proxies sign
+    proxy_protocol: bool = False  # a proxy may say in front whom it stands for
+    websocket: WebSocketOptions | None = None
+    leafnodes: LeafOptions | None = None
+    default_js_domain: dict[str, str] = {}  # by account
 
     warnings: tuple[str, ...] = ()
 
@@ -234,6 +362,13 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
         if self.authorization and self.authorization.timeout_s:
             return self.authorization.timeout_s
         return self.tls.timeout_s + 1 if self.tls else 2.0
+
+    @property
+    def may_call_out(self) -> bool:
+        """True when a service may have to say who a client is."""
+        return self.operator is not None or (
+            self.authorization is not None and self.authorization.auth_callout is not None
+        )
 
     @property
     def users(self) -> tuple[User, ...]:

@@ -7,7 +7,6 @@ that are refused because JetLake does not do what they ask, and those that may b
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -68,7 +67,10 @@ class Section:
 
 def did_you_mean(name: str, candidates: Iterable[str], prefix: str = "") -> str:
     """`; did you mean 'x'?` for the nearest name, or nothing."""
-    nearest = difflib.get_close_matches(name, sorted(candidates), n=1)
+    import difflib  # only for who made a mistake
+
+    nearest = difflib.get_close_matches(name, sorted(candidates), n=3)
+    nearest.sort(key=lambda found: sorted(found) != sorted(name))  # letters in the wrong order, first of all
     return f"; did you mean {prefix + nearest[0]!r}?" if nearest else ""
 
 

@@ -5,23 +5,30 @@ The tables follow nats-server 2.15 key by key, with all its spellings. What is i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
 
-from jetlake.config.auth import accounts, authorization
+from jetlake import nkeys
+from jetlake.config import operator
+from jetlake.config.auth import GLOBAL_ACCOUNT, accounts, authorization
 from jetlake.config.grammar import parse_file, parse_text
+from jetlake.config.leafnodes import leafnodes_reader
+from jetlake.config.mappings import mappings
 from jetlake.config.options import (
     PORT_DEFAULT,
     UNLIMITED,
+    AuthCallout,
     JetStreamLimits,
     JetStreamOptions,
-    ListenerOptions,
     ServerOptions,
     TlsOptions,
+    WebSocketOptions,
 )
+from jetlake.config.origin import WebOrigin, read_origin
 from jetlake.config.read import (
     INT32_MAX,
     MERGE,
@@ -75,9 +82,13 @@ def read_options(top: Value, config_file: str | None = None) -> ServerOptions:
     fields = SERVER.read(top, warnings)
     if "top_store_dir" in fields:
         _set_store_dir(fields, top)
+    operator_place = _place(top, "operator", "operators", "root", "roots", "trusted", "trusted_keys", "resolver")
+    fields["operator"] = operator.operator_options(fields, operator_place)
     options = ServerOptions(config_file=config_file, warnings=tuple(warnings), **fields)
+    operator.check_operator(options, operator_place)
     _check_auth(options, entries)
     _check_limits(options, top)
+    _check_cookies(options, top)
     return options
 
 
@@ -113,12 +124,44 @@ def _check_auth(options: ServerOptions, entries: dict[str, Value]) -> None:
     if known and single and (single.username or single.token):
         what = "a user and password" if single.username else "a token"
         raise ConfigError(f"{what} for all cannot stand beside users or accounts", places.get("authorization"))
-    if options.no_auth_user and options.no_auth_user not in known:
-        problem = f"no_auth_user {options.no_auth_user!r} is not a user of authorization or of an account"
-        raise ConfigError(problem, places.get("no_auth_user"))
+    websocket = options.websocket
+    for name, key in (
+        (options.no_auth_user, "no_auth_user"),
+        (websocket.no_auth_user if websocket is not None else "", "websocket"),
+    ):
+        if name and name not in known:
+            problem = f"no_auth_user {name!r} is not a user of authorization or of an account"
+            raise ConfigError(problem, places.get(key))
+    own = websocket.authorization if websocket is not None else None
+    if known and own is not None and (own.username or own.token):
+        what = "username" if own.username else "token"
+        problem = f"websocket authentication {what} not compatible with presence of users/nkeys"
+        raise ConfigError(problem, places.get("websocket"))
+    callout = single.auth_callout if single is not None else None
+    if callout is not None:
+        _check_callout(callout, options, known, places.get("authorization"))
+    if options.operator is not None:
+        return
     if options.system_account and options.system_account not in (*options.accounts, SYSTEM_ACCOUNT):
         place = places.get("system_account", places.get("system"))
         raise ConfigError(f"system_account {options.system_account!r} is not in accounts", place)
+
+
+def _check_cookies(options: ServerOptions, top: Value) -> None:
+    cookie = options.websocket.jwt_cookie if options.websocket is not None and options.websocket.port else ""
+    if cookie and options.operator is None:
+        problem = "trusted operators or trusted keys configuration is required for JWT authentication via cookie"
+        raise ConfigError(f'{problem} "{cookie}"', _place(top, "websocket", "ws"))
+
+
+def _check_callout(callout: AuthCallout, options: ServerOptions, known: set[str], place: Position | None) -> None:
+    if options.operator is not None:
+        raise ConfigError("auth_callout: in operator mode the tokens of accounts say it", place)
+    if unknown := set(callout.auth_users) - known:
+        raise ConfigError(f"auth_callout: the user {min(unknown)!r} is not defined", place)
+    accounts = {callout.account or GLOBAL_ACCOUNT, *callout.allowed_accounts}
+    if unknown := accounts - {GLOBAL_ACCOUNT, *options.accounts}:
+        raise ConfigError(f"auth_callout: the account {min(unknown)!r} is not defined", place)
 
 
 def _check_limits(options: ServerOptions, top: Value) -> None:
@@ -255,6 +298,38 @@ def _ciphers(value: Value, warnings: list[str]) -> tuple[str, ...]:
     return tuple(_TLS12_SUITES[name] for name, _ in suites if name in _TLS12_SUITES)
 
 
+_CURVES = {"X25519": "X25519", "CurveP256": "prime256v1", "CurveP384": "secp384r1", "CurveP521": "secp521r1"}
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+def _verify_and_map(value: Value, warnings: list[str]) -> dict[str, Any]:
+    return {"verify_and_map": True, "verify": True} if boolean(value, warnings) else {}
+
+
+def _pinned_certs(value: Value, warnings: list[str]) -> frozenset[str]:
+    pinned = [(string(item, warnings).lower(), item) for item in as_list(value, "an array of SHA-256 digests")]
+    for digest, item in pinned:
+        if not _DIGEST.fullmatch(digest):
+            raise item.error("expected the SHA-256 of a public key: 64 hexadecimal digits")
+    return frozenset(digest for digest, _ in pinned)
+
+
+def _curve(value: Value, warnings: list[str]) -> str:
+    """The curve of the key exchange: one, since OpenSSL's interface in Python takes no list."""
+    curves = strings(value, warnings)
+    if unknown := set(curves) - _CURVES.keys():
+        raise value.error(f"unknown curve {min(unknown)!r}: expected {', '.join(_CURVES)}")
+    if len(curves) != 1:
+        raise value.error("more than one curve is not supported yet")
+    return _CURVES[curves[0]]
+
+
+def _insecure(value: Value, warnings: list[str]) -> bool:
+    if boolean(value, warnings):
+        warnings.append(warning(value, "is for connections that the server makes; a listener has no use for it"))
+    return bool(value.data)
+
+
 TLS = Section(
     "tls",
     keys(
@@ -265,11 +340,15 @@ TLS = Section(
         timeout_s=("timeout", positive_or(2.0, timeout_s)),
         min_version=("", _tls_version),
         ciphers=("cipher_suites", _ciphers),
+        pinned_certs=("", _pinned_certs),
+        connection_rate_limit=("", _NOT_NEGATIVE),
+        curve=("curve_preferences", _curve),
+        insecure=("", _insecure),
     )
+    | {"verify_and_map": (MERGE, _verify_and_map)}
     | dict.fromkeys(("handshake_first", "first", "immediate"), (MERGE, _handshake_first)),
     refused=names(
-        "insecure verify_and_map verify_cert_and_check_known_urls allow_insecure_cipher_suites "
-        "curve_preferences connection_rate_limit pinned_certs cert_store cert_match_by cert_match "
+        "verify_cert_and_check_known_urls allow_insecure_cipher_suites cert_store cert_match_by cert_match "
         "ca_certs_match cert_match_skip_invalid ocsp_peer certs certificates"
     ),
 )
@@ -281,6 +360,11 @@ def _tls(value: Value, warnings: list[str]) -> TlsOptions:
         if not getattr(tls, name):
             raise value.error(f"{name!r} is missing")
     return tls
+
+
+def _client_tls(value: Value, warnings: list[str]) -> TlsOptions:
+    """TLS towards another server, which needs no certificate of our own."""
+    return TlsOptions(**TLS.read(value, warnings))
 
 
 def _listen(host: str, port_field: str, default: int = 0) -> Reader:
@@ -301,34 +385,63 @@ def _compression(value: Value, warnings: list[str]) -> bool:
 _LISTENER_KEYS = keys(
     host=("host net", string), port=("", port()), tls=("", _tls), compression=("compression compress", _compression)
 ) | {"listen": (MERGE, _listen("host", "port"))}
+
+
+def _origins(value: Value, warnings: list[str]) -> frozenset[WebOrigin]:
+    items = as_list(value) if isinstance(value.data, list) else [value]
+    try:
+        return frozenset(read_origin(string(item, warnings)) for item in items)
+    except ValueError as error:
+        raise value.error(f"unable to parse allowed origin: {error}") from None
+
+
+def _headers(value: Value, warnings: list[str]) -> dict[str, str]:
+    headers = string_map(value, warnings)
+    for name, text in headers.items():
+        if name.lower() in _HANDSHAKE_HEADERS or name.lower().startswith("sec-websocket-"):
+            raise value.error(f"header {name!r} is part of the handshake itself")
+        if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(text):
+            raise value.error(f"{name!r} is not a header of one line")
+    return headers
+
+
+_HANDSHAKE_HEADERS = frozenset({"host", "content-length", "connection", "upgrade", "nats-no-masking"})
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 WEBSOCKET = Section(
     "websocket",
-    _LISTENER_KEYS | keys(no_tls=("", boolean)),
-    ignored=names(
-        "advertise same_origin allowed_origins allowed_origin allow_origins allow_origin origins origin "
-        "handshake_timeout authorization authentication jwt_cookie user_cookie pass_cookie token_cookie "
-        "no_auth_user headers ping_interval"
+    _LISTENER_KEYS
+    | keys(
+        no_tls=("", boolean),
+        handshake_timeout_s=("handshake_timeout", positive_or(2.0, duration_s)),
+        same_origin=("", boolean),
+        allowed_origins=("allowed_origins allowed_origin allow_origins allow_origin origins origin", _origins),
+        jwt_cookie=("", string),
+        user_cookie=("", string),
+        pass_cookie=("", string),
+        token_cookie=("", string),
+        no_auth_user=("", string),
+        authorization=("authorization authentication", authorization),
+        headers=("", _headers),
+        advertise=("", string),
+        ping_interval_s=("ping_interval", positive_or(0, duration_s)),
     ),
 )
-LEAFNODES = Section(
-    "leafnodes",
-    _LISTENER_KEYS,
-    ignored=names(
-        "authorization reconnect reconnect_delay reconnect_interval dial_timeout leafnode_advertise advertise "
-        "no_advertise min_version minimum_version isolate_leafnode_interest isolate write_deadline "
-        "write_timeout"
-    ),
-    refused=names("remotes"),
-)
 
 
-def _idle_listener(section: Section) -> Reader:
-    def read(value: Value, warnings: list[str]) -> ListenerOptions:
-        listener = ListenerOptions(**section.read(value, warnings))
-        warnings.append(warning(value, f"{section.name!r} is not supported yet: nothing will be served there"))
-        return listener
+def _websocket(value: Value, warnings: list[str]) -> WebSocketOptions:
+    websocket = WebSocketOptions(**WEBSOCKET.read(value, warnings))
+    if websocket.tls is not None and (websocket.tls.verify_and_map or websocket.tls.pinned_certs):
+        raise value.error("'verify_and_map' and 'pinned_certs' are not supported yet in websocket")
+    if websocket.port and websocket.tls is None and not websocket.no_tls:
+        raise value.error("requires TLS configuration, or 'no_tls: true'")
+    if websocket.authorization is not None and websocket.authorization.users:
+        raise value.error("'users' belong in the general authorization")
+    return websocket
 
-    return read
+
+REMOTE_TLS = Section("tls", TLS.keys | keys(insecure=("", boolean)), TLS.refused - {"insecure"}, TLS.ignored)
+_leafnodes = leafnodes_reader(_LISTENER_KEYS, lambda value, warnings: TlsOptions(**REMOTE_TLS.read(value, warnings)))
 
 
 # ---------------------------------------------------------------------------------------------- the top level
@@ -339,6 +452,10 @@ def _server_name(value: Value, warnings: list[str]) -> str:
     if " " in name:
         raise value.error("a server name cannot contain spaces")
     return name
+
+
+def _tags(value: Value, warnings: list[str]) -> tuple[str, ...]:
+    return tuple(tag.lower() for tag in strings(value, warnings))
 
 
 def _lame_duck_duration(value: Value, warnings: list[str]) -> float:
@@ -369,6 +486,26 @@ def _write_timeout(value: Value, warnings: list[str]) -> dict[str, Any]:
     return {}
 
 
+PROXY = Section("a trusted proxy", keys(key=("", string)))
+PROXIES = Section("proxies", keys(trusted=("", lambda value, warnings: _trusted_proxies(value, warnings))))
+
+
+def _proxies(value: Value, warnings: list[str]) -> dict[str, Any]:
+    if value.data is False:
+        return {}
+    return {"trusted_proxies": PROXIES.read(value, warnings).get("trusted", ())}
+
+
+def _trusted_proxies(value: Value, warnings: list[str]) -> tuple[str, ...]:
+    found = []
+    for item in as_list(value, "an array of {key}"):
+        key = PROXY.read(item, warnings).get("key", "")
+        if not nkeys.is_public(key, nkeys.SERVER, nkeys.USER, nkeys.ACCOUNT, nkeys.OPERATOR):
+            raise item.error("expected the public nkey of a proxy as its 'key'")
+        found.append(key)
+    return tuple(found)
+
+
 def _off(value: Value, warnings: list[str]) -> dict[str, Any]:
     """What is not supported, but may be turned off."""
     if value.data not in (False, {}):
@@ -384,7 +521,7 @@ SERVER = Section(
         http_port=("http_port monitor_port", port()),
         http_base_path=("", string),
         server_name=("", _server_name),
-        server_tags=("", strings),
+        server_tags=("", _tags),
         server_metadata=("", string_map),
         ports_file_dir=("", string),
         pid_file=("pid_file pidfile", string),
@@ -412,13 +549,23 @@ SERVER = Section(
         top_store_dir=("store_dir storedir", string),
         authorization=("", authorization),
         accounts=("", accounts),
+        mappings=("mappings maps", mappings),
         no_auth_user=("", string),
         system_account=("system_account system", string),
         no_system_account=("no_system_account no_system no_sys_acc", boolean),
+        operators=("operator operators root roots root_operator root_operators", operator.operators),
+        trusted_keys=("trusted trusted_keys", operator.trusted_keys),
+        resolver=("resolver account_resolver accounts_resolver", operator.resolver),
+        resolver_tls=("", _client_tls),
+        preload=("resolver_preload", operator.preload),
+        pinned_accounts=("resolver_pinned_accounts", operator.pinned_accounts),
+        default_sentinel=("", operator.sentinel),
         tls=("", _tls),
         allow_non_tls=("", boolean),
-        websocket=("websocket ws", _idle_listener(WEBSOCKET)),
-        leafnodes=("leafnodes leaf", _idle_listener(LEAFNODES)),
+        proxy_protocol=("", boolean),
+        websocket=("websocket ws", _websocket),
+        leafnodes=("leafnodes leaf", _leafnodes),
+        default_js_domain=("", string_map),
     )
     | {
         "listen": (MERGE, _listen("host", "port", PORT_DEFAULT)),
@@ -427,17 +574,12 @@ SERVER = Section(
         "trace_headers": (MERGE, lambda value, warnings: {"trace": boolean(value, warnings)}),
         "write_timeout": (MERGE, _write_timeout),
         "ocsp": (MERGE, _off),
-        "proxies": (MERGE, _off),
+        "proxies": (MERGE, _proxies),
     },
-    refused=names(
-        "cluster gateway mqtt operator operators root roots root_operator root_operators resolver "
-        "account_resolver accounts_resolver resolver_tls resolver_preload resolver_pinned_accounts trusted "
-        "trusted_keys default_sentinel mappings maps https https_port ocsp_cache proxy_protocol "
-        "syslog remote_syslog"
-    ),
+    refused=names("cluster gateway mqtt https https_port ocsp_cache syslog remote_syslog"),
     ignored=names(
         "client_advertise disable_sublist_cache no_sublist_cache prof_port prof_block_rate "
-        "connect_error_reports reconnect_error_reports feature_flags default_js_domain no_fast_producer_stall "
+        "connect_error_reports reconnect_error_reports feature_flags no_fast_producer_stall "
         "max_closed_clients"
     ),
 )

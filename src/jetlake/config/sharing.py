@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from jetlake.config.options import Account, Export, Import
+from jetlake.config.options import AccountOptions, Export, Import
 from jetlake.config.read import (
     SECOND_NS,
     Reader,
@@ -165,7 +165,7 @@ def _import(value: Value, warnings: list[str]) -> Import:
 imports = listed(_import, "an array of imports")
 
 
-def link(accounts: dict[str, Account], shared: dict[str, dict[str, list[Listed]]]) -> dict[str, Account]:
+def link(accounts: dict[str, AccountOptions], shared: dict[str, dict[str, list[Listed]]]) -> dict[str, AccountOptions]:
     """The accounts with their exports and imports, each import knowing what its export says. Raises ConfigError."""
     offered = {name: lists.get("exports", []) for name, lists in shared.items()}
     for entry in (entry for entries in offered.values() for entry in entries):
@@ -187,7 +187,7 @@ def link(accounts: dict[str, Account], shared: dict[str, dict[str, list[Listed]]
     return linked
 
 
-def _linked(name: str, entry: Listed, accounts: dict[str, Account], offered: dict[str, list[Listed]]) -> Import:
+def _linked(name: str, entry: Listed, accounts: dict[str, AccountOptions], offered: dict[str, list[Listed]]) -> Import:
     wanted: Import = entry.read
     if wanted.account not in accounts:
         raise entry.value.error(f"the account {wanted.account!r} is not defined")
@@ -218,7 +218,7 @@ def _check_duplicates(wanted: list[Listed]) -> None:
         seen.add(key)
 
 
-def _comes_back(name: str, asked: Import, accounts: dict[str, Account]) -> bool:
+def _comes_back(name: str, asked: Import, accounts: dict[str, AccountOptions]) -> bool:
     """Does what an import asks for lead, from import to import, back to the account?"""
     seen, ahead = set(), [asked]
     while ahead:
@@ -231,7 +231,7 @@ def _comes_back(name: str, asked: Import, accounts: dict[str, Account]) -> bool:
     return False
 
 
-def _further(step: Import, account: Account) -> Iterator[Import]:
+def _further(step: Import, account: AccountOptions) -> Iterator[Import]:
     for found in account.imports:
         if found.kind == step.kind and overlaps(_pattern(found), step.subject):
             yield found

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from jetlake.broker.broker import API_LEVEL
 from jetlake.wire.headers import header_value
+
+API_LEVEL = 5  # of the nats-server whose behaviour clients may count on
 
 
 def exceeds_api_level(headers: bytes) -> bool:

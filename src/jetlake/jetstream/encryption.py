@@ -21,10 +21,10 @@ from dataclasses import replace
 
 from jetlake.clock import SECOND_NS
 from jetlake.errors import BadRequest, CorruptBlock, JetLakeError
-from jetlake.jetstream.consumer_keeper import ConsumerFiles
+from jetlake.jetstream.consumers.state_files import ConsumerFiles
 from jetlake.jetstream.host import Host
-from jetlake.jetstream.stream_config import CIPHERS, StreamConfig, file_options, key_sources, limits
-from jetlake.jetstream.stream_meta import (
+from jetlake.jetstream.streams.config import CIPHERS, StreamConfig, file_options, key_sources, limits
+from jetlake.jetstream.streams.meta import (
     CONSUMERS_NAME,
     LEDGER_NAME,
     META_NAME,
@@ -36,10 +36,10 @@ from jetlake.jetstream.stream_meta import (
     write_meta,
 )
 from jetlake.store import Cipher, FileOptions, FileStore
-from jetlake.store.files import Files, atomic_write
+from jetlake.store.blocks.sealed_file import Sealer, is_sealed, salt_of
+from jetlake.store.disk.files import Files, atomic_write
+from jetlake.store.disk.recover import check_keys
 from jetlake.store.format import SALT_SIZE
-from jetlake.store.recover import check_keys
-from jetlake.store.sealed_file import Sealer, is_sealed, salt_of
 
 STATE_NAME = "jetlake.crypt"
 _KIND, _LEDGER_KIND = b"server", b"ledger"

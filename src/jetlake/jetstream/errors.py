@@ -99,6 +99,11 @@ STREAM_TRANSFORM_INVALID_SOURCE = Failure(400, 10155, "stream transform source: 
 STREAM_TRANSFORM_INVALID_DESTINATION = Failure(400, 10156, "stream transform: {}")
 
 # Mirrors and sources
+MIRROR_CONSUMER_INVALID = Failure(400, 10213, "stream mirror consumer config is invalid")
+SOURCE_CONSUMER_INVALID = Failure(400, 10215, "stream source consumer config is invalid")
+SOURCE_CONSUMER_DUPLICATE = Failure(400, 10216, "duplicate stream source consumer detected")
+CONSUMER_STREAM_IDENTITY_MISMATCH = Failure(400, 10225, "consumer's stream identity does not match: {}")
+STREAM_SUBJECT_FILTER_INVALID = Failure(500, 10049, "subject filter '{}' for the {} invalid subject")
 
 STREAM_EXTERNAL_API_OVERLAP = Failure(400, 10021, "stream external api prefix {} must not overlap with {}")
 STREAM_EXTERNAL_DEL_PREFIX_OVERLAPS = Failure(

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from jetlake.clock import Clock
 from jetlake.config.options import ServerOptions
+from jetlake.store.redo.redo_log import RedoLog
 
 
 class Timer(Protocol):
@@ -19,8 +20,16 @@ class Timer(Protocol):
 
 
 class Commit(Protocol):
-    """The disk's part of a commit."""
+    """The disk's part of a commit.
 
+    `run` carries it out by itself. With a `redo` log it is a `store.redo.redo_log.Change` too, and can be made through
+    the log together with others, by one sync for all.
+    """
+
+    @property
+    def redo(self) -> RedoLog | None: ...
+    @property
+    def is_small(self) -> bool: ...  # whether it takes one write and, by itself, no more than one sync
     def run(self) -> None: ...
 
 
@@ -34,6 +43,8 @@ class CommitUnit(Protocol):
 
     @property
     def is_synced(self) -> bool: ...  # whether its commits wait for the disk
+    @property
+    def is_large(self) -> bool: ...  # whether its next commit takes long, so that it should not wait for others
     @property
     def is_background(self) -> bool: ...  # whether it must not keep others waiting: there may be thousands of them
     def commit_now(self) -> bool: ...  # commits if that is a matter of a few bytes; False when it is not

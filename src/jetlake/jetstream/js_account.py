@@ -1,7 +1,7 @@
 """JsAccount: the streams of one account, what they may take, and how they come and go.
 
-A stream is durable before anybody is told that it exists: its meta.json is written and synced, then its store is made.
-A deleted one is renamed to a tomb first, in one durable step, and its files are removed after that; recovery removes
+A stream is durable before anybody is told that it exists: its meta.json and its store are made by its first commit. A
+deleted one is renamed to a tomb first, in one durable step, and its files are removed after that; recovery removes
 what a crash left over. A stream whose files cannot be read is offline: its name is taken, its files are not touched.
 
 Always true: the subjects of two streams do not overlap; a stream in `streams` has a meta.json that says its config,
@@ -14,27 +14,31 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from jetlake.broker.account import Account
-from jetlake.broker.broker import API_LEVEL
-from jetlake.broker.subscription import Subscription
+from jetlake.broker.subscription import InternalSubscription
 from jetlake.config.options import AccountJetStream
 from jetlake.errors import JetLakeError, StoreError
 from jetlake.jetstream import advisories, errors
+from jetlake.jetstream.api.message_run import MessageRun
 from jetlake.jetstream.api.stream_info import consumer_count
-from jetlake.jetstream.consumer_registry import drop_consumers, take_consumers
+from jetlake.jetstream.api_level import API_LEVEL
+from jetlake.jetstream.consumers.registry import drop_consumers, take_consumers
 from jetlake.jetstream.errors import ApiError
 from jetlake.jetstream.host import Host
-from jetlake.jetstream.stream import Stream
-from jetlake.jetstream.stream_config import Storage, StreamConfig, is_same, with_level
-from jetlake.jetstream.stream_meta import (
+from jetlake.jetstream.sourcing.rules import check_origins
+from jetlake.jetstream.streams.config import Storage, StreamConfig, is_same, with_level
+from jetlake.jetstream.streams.meta import (
+    META_NAME,
     MSGS_NAME,
     StreamMeta,
     account_directory,
     is_vacant,
+    seal_meta,
     stream_directory,
     tomb_directory,
-    write_meta,
 )
-from jetlake.jetstream.stream_rules import check_config, check_update, refuse_later_work
+from jetlake.jetstream.streams.rules import check_config, check_update, refuse_later_work
+from jetlake.jetstream.streams.stream import Stream
+from jetlake.store import FileStore, MemStore
 from jetlake.subjects import FilterSet, first_tokens
 
 if TYPE_CHECKING:
@@ -48,7 +52,9 @@ _STEPS_MAX = 1024
 class JsAccount:
     """The JetStream side of an account."""
 
-    def __init__(self, service: JetStream, account: Account, limits: AccountJetStream, api: Subscription) -> None:
+    def __init__(
+        self, service: JetStream, account: Account, limits: AccountJetStream, api: InternalSubscription
+    ) -> None:
         """`api` is the subscription that brings the account's requests."""
         self.service, self.account, self.limits, self.api = service, account, limits, api
         self.host: Host = service.host
@@ -56,7 +62,9 @@ class JsAccount:
         self.directory = account_directory(service.directory, account.name)
         self.streams: dict[str, Stream] = {}
         self.offline: dict[str, str] = {}  # streams that could not be opened, and why
+        self.restoring: set[str] = set()  # names of streams that are about to be there
         self.api_total = self.api_errors = 0
+        self.message_run = MessageRun(self)
         self._deleting: dict[str, list[Callable[[], None]]] = {}  # who waits for the end of a stream, by its name
         self._room = {storage: Room(self, storage) for storage in Storage}
 
@@ -94,6 +102,8 @@ class JsAccount:
         refuse_later_work(config)
         if config.num_replicas > 1:
             raise errors.STREAM_REPLICAS_NOT_SUPPORTED()
+        if config.name in self.restoring:
+            raise errors.STREAM_NAME_EXIST()
         existing = self.streams.get(config.name)
         if existing is not None:
             if is_same(existing.config, config):
@@ -101,9 +111,22 @@ class JsAccount:
             raise errors.STREAM_NAME_EXIST()
         if config.name in self.offline:
             raise self._absence(config.name)
+        config = check_origins(config, self.streams, pedantic=pedantic)
         self._check_limits(config, config.max_bytes, 0)
         self._check_overlap(config)
         return self._make(with_level(config))
+
+    def reserve(self, config: StreamConfig) -> None:
+        """Keep the name of a stream that is about to be restored; raises ApiError when it cannot be made."""
+        if 0 < self.limits.max_streams <= len(self.streams):
+            raise errors.MAXIMUM_STREAMS()
+        if config.num_replicas > 1:
+            raise errors.STREAM_REPLICAS_NOT_SUPPORTED()
+        if config.name in self.streams or config.name in self.offline or config.name in self.restoring:
+            raise errors.STREAM_NAME_EXIST_RESTORE_FAILED()
+        self._check_limits(config, config.max_bytes, 0)
+        self._check_overlap(config)
+        self.restoring.add(config.name)
 
     def update(self, stream: Stream, config: StreamConfig) -> None:
         """Give a stream another configuration, which passed `checked`; raises ApiError."""
@@ -113,15 +136,24 @@ class JsAccount:
         added_bytes = max(max(config.max_bytes, 0) - max(old.max_bytes, 0), 0)
         self._check_limits(config, added_bytes, config.max_bytes - added_bytes)
         _check_consumers(stream, config)
+        config = check_origins(config, self.streams, pedantic=False)
         self._check_overlap(config)
-        if stream.problem is not None:
+        if stream.log.problem is not None:
             raise errors.STREAM_STORE_FAILED("stream can not write at the moment")
         config = with_level(config)
-        if config.storage is Storage.FILE:
-            meta = StreamMeta(created_ns=stream.created_ns, config=config)
-            write_meta(self.files, stream_directory(self.directory, config.name), meta, self.encryption.sealer)
+        self._write_meta(stream, config)
         stream.update(config)
-        advisories.stream_action(self.account, self.host, config.name, "modify")
+        stream.log.when_durable(
+            lambda: advisories.stream_action(self.account, self.host, config.name, "modify"),
+            lambda error: stream.revert(old),
+        )
+
+    def _write_meta(self, stream: Stream, config: StreamConfig) -> None:
+        """Have meta.json written by the stream's next commit."""
+        if isinstance(stream.store, FileStore):
+            path = f"{stream_directory(self.directory, config.name)}/{META_NAME}"
+            meta = StreamMeta(created_ns=stream.created_ns, config=config)
+            stream.store.replaced.append((path, seal_meta(meta, self.encryption.sealer)))
 
     def delete(self, stream: Stream, done: Callable[[], None], failed: Callable[[ApiError], None]) -> None:
         """Remove a stream with all it has; one of the two is called when that is durable, or when it went wrong."""
@@ -130,16 +162,21 @@ class JsAccount:
         self._deleting[name] = []
         stream.close()
 
-        def finish() -> None:
-            try:
-                tomb = self._bury(stream)
-            except OSError as error:
-                self.host.log("error", f"stream cannot be deleted name={name} account={self.account.name} {error=!s}")
-                self.streams[name] = stream
-                stream.open()
-                failed(errors.STREAM_DELETE("stream files can not be removed"))
-                self._is_gone(name)
+        def bury() -> None:
+            if stream.config.storage is Storage.MEMORY:
+                finish(None)
                 return
+            stream.suspend()
+            self.host.commit_soon(_Burial(self, name, finish, refuse))
+
+        def refuse(error: BaseException) -> None:
+            self.host.log("error", f"stream cannot be deleted name={name} account={self.account.name} {error=!s}")
+            self.streams[name] = stream
+            stream.resume()
+            failed(errors.STREAM_DELETE("stream files can not be removed"))
+            self._is_gone(name)
+
+        def finish(tomb: str | None) -> None:
             consumers = take_consumers(stream)
             written = self._clearing(name, tomb, 1 + sum(consumer.keeper is not None for consumer in consumers))
             stream.delete()
@@ -153,16 +190,7 @@ class JsAccount:
             done()
             written()
 
-        stream.when_idle(finish)
-
-    def _bury(self, stream: Stream) -> str | None:
-        """Take a stream's directory out of the way in one durable step; where it is now."""
-        if stream.config.storage is Storage.MEMORY:
-            return None
-        tomb = tomb_directory(self.directory)
-        self.files.rename(stream_directory(self.directory, stream.config.name), tomb)
-        self.files.sync_dir(self.directory)
-        return tomb
+        stream.log.when_idle(bury)
 
     def _clearing(self, name: str, tomb: str | None, waiting_for: int) -> Callable[[], None]:
         """Removes what is left of a stream when it was called so many times: its consumers may be written just now."""
@@ -189,17 +217,29 @@ class JsAccount:
                 if not is_vacant(self.files, directory):
                     raise StoreError(f"{directory} holds files that are no stream's")
                 is_made = True
-                self.files.make_dirs(directory)
-                meta = StreamMeta(created_ns=created_ns, config=config)
-                write_meta(self.files, directory, meta, self.encryption.sealer)
-            stream = self.open_stream(config, created_ns, at_once=False)
+                self.files.make_dirs(self.directory)
+            stream = self.open_stream(config, created_ns, at_once=False, is_new=True)
         except (OSError, JetLakeError) as error:
-            self.host.log("error", f"stream not created name={config.name} account={self.account.name} {error=!s}")
-            if is_made:
-                self._forget(directory)
+            self._not_made(config.name, error, directory if is_made else None)
             raise errors.STREAM_CREATE("error creating store for stream") from error
-        advisories.stream_action(self.account, self.host, config.name, "create")
+        self._write_meta(stream, config)
+
+        def undo(error: ApiError) -> None:
+            if self.streams.get(config.name) is stream:
+                del self.streams[config.name]
+            stream.abandon()
+            self._not_made(config.name, error, directory if is_made else None)
+
+        stream.log.when_durable(
+            lambda: advisories.stream_action(self.account, self.host, config.name, "create"),
+            undo,
+        )
         return stream
+
+    def _not_made(self, name: str, error: BaseException, directory: str | None) -> None:
+        self.host.log("error", f"stream not created name={name} account={self.account.name} {error=!s}")
+        if directory is not None:
+            self._forget(directory)
 
     def open_stream(
         self,
@@ -208,11 +248,13 @@ class JsAccount:
         recover: Callable[[Stream], None] = lambda stream: None,
         *,
         at_once: bool = True,
+        is_new: bool = False,
+        store: MemStore | FileStore | None = None,
     ) -> Stream:
-        """Open a stream's store, and let it take messages once `recover` is through."""
+        """Open a stream's store, unless it is given, and let it take messages once `recover` is through."""
         is_file = config.storage is Storage.FILE
         directory = f"{stream_directory(self.directory, config.name)}/{MSGS_NAME}" if is_file else None
-        stream = Stream(self, config, created_ns, directory)
+        stream = Stream(self, config, created_ns, directory, store, is_new=is_new and is_file)
         try:
             recover(stream)
         except BaseException:
@@ -299,32 +341,74 @@ class JsAccount:
     def info(self) -> dict[str, Any]:
         """The account in numbers, as the API tells it."""
         limits, domain = self.limits, self.host.options.jetstream.domain
-        return {
+        usage = {
             "memory": self.used(Storage.MEMORY),
             "storage": self.used(Storage.FILE),
             "reserved_memory": self.reserved(Storage.MEMORY),
             "reserved_storage": self.reserved(Storage.FILE),
             "streams": len(self.streams),
             "consumers": sum(consumer_count(stream) for stream in self.streams.values()),
-            "limits": {
-                "max_memory": limits.max_memory,
-                "max_storage": limits.max_store,
-                "max_streams": limits.max_streams,
-                "max_consumers": limits.max_consumers,
-                "max_ack_pending": limits.max_ack_pending,
-                "memory_max_stream_bytes": limits.memory_max_stream_bytes,
-                "storage_max_stream_bytes": limits.store_max_stream_bytes,
-                "max_bytes_required": limits.max_bytes_required,
-            },
+        }
+        own, nothing = _limits_json(limits), dict.fromkeys(usage, 0)
+        tiers = {
+            name: {**(usage if name == "R1" else nothing), "limits": _limits_json(tier)}
+            for name, tier in limits.tiers.items()
+        }
+        return {
+            **usage,
+            "limits": dict.fromkeys(own, 0) | {"max_bytes_required": False} if tiers else own,
             **({"domain": domain} if domain else {}),
             "api": {"level": API_LEVEL, "total": self.api_total, "errors": self.api_errors},
+            **({"tiers": tiers} if tiers else {}),
         }
+
+
+class _Burial:
+    """Takes a stream's directory out of the way in one durable step, as a commit."""
+
+    is_synced = is_background = is_large = True
+    is_small, redo = False, None
+
+    def __init__(
+        self, account: JsAccount, name: str, done: Callable[[str], None], failed: Callable[[BaseException], None]
+    ) -> None:
+        self._redo, self._done, self._failed = account.service.redo, done, failed
+        self._directory, self._tomb = stream_directory(account.directory, name), tomb_directory(account.directory)
+
+    def commit_now(self) -> bool:
+        return False
+
+    def prepare_commit(self) -> _Burial:
+        return self
+
+    def run(self) -> None:
+        self._redo.rename(self._directory, self._tomb)
+
+    def complete_commit(self, commit: _Burial) -> None:
+        self._done(self._tomb)
+
+    def fail_commit(self, error: BaseException) -> None:
+        self._failed(error)
+
+
+def _limits_json(limits: AccountJetStream) -> dict[str, Any]:
+    return {
+        "max_memory": limits.max_memory,
+        "max_storage": limits.max_store,
+        "max_streams": limits.max_streams,
+        "max_consumers": limits.max_consumers,
+        "max_ack_pending": limits.max_ack_pending,
+        "memory_max_stream_bytes": limits.memory_max_stream_bytes,
+        "storage_max_stream_bytes": limits.store_max_stream_bytes,
+        "max_bytes_required": limits.max_bytes_required,
+    }
 
 
 class _Removal:
     """Directories that are to go, as a commit, which keeps the disk out of the loop's thread."""
 
-    is_synced = is_background = True
+    is_synced = is_background = is_large = True
+    is_small, redo = False, None
 
     def __init__(self, account: JsAccount, directories: list[str], done: Callable[[], None]) -> None:
         self._files, self._host, self._directories, self._done = account.files, account.host, directories, done

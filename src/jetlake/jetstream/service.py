@@ -13,20 +13,20 @@ import os
 from collections.abc import Iterable
 
 from jetlake.broker.account import Account
-from jetlake.broker.broker import API_LEVEL, GLOBAL_ACCOUNT, SYSTEM_ACCOUNT
+from jetlake.broker.broker import GLOBAL_ACCOUNT, SYSTEM_ACCOUNT
 from jetlake.broker.subscription import Msg
 from jetlake.clock import SECOND_NS
 from jetlake.config.options import AccountJetStream, ServerOptions
 from jetlake.errors import JetLakeError, StoreError
 from jetlake.jetstream import errors
 from jetlake.jetstream.api.dispatch import Api
-from jetlake.jetstream.consumer_registry import close_consumers, recover_consumers
+from jetlake.jetstream.api_level import API_LEVEL
+from jetlake.jetstream.consumers.registry import close_consumers, recover_consumers
 from jetlake.jetstream.encryption import Encryption
 from jetlake.jetstream.host import Host
 from jetlake.jetstream.js_account import JsAccount
-from jetlake.jetstream.stream import Stream
-from jetlake.jetstream.stream_config import Storage, required_level
-from jetlake.jetstream.stream_meta import (
+from jetlake.jetstream.streams.config import Storage, required_level
+from jetlake.jetstream.streams.meta import (
     LOCK_NAME,
     META_NAME,
     MSGS_NAME,
@@ -38,8 +38,12 @@ from jetlake.jetstream.stream_meta import (
     stream_directory,
     unfinished_files,
 )
+from jetlake.jetstream.streams.stream import Stream
 from jetlake.store import FileStore
-from jetlake.store.files import OS_FILES, Files, Lock
+from jetlake.store.disk.files import OS_FILES, Files, Lock
+from jetlake.store.redo.redo_files import RedoFiles
+from jetlake.store.redo.redo_log import RedoLog
+from jetlake.store.redo.replay import replay
 
 _PROGRESS_NS = 2 * SECOND_NS
 _DAMAGE_LINES_MAX = 10
@@ -56,9 +60,11 @@ class JetStream:
         *,
         files: Files = OS_FILES,
     ) -> None:
-        self.host, self.files = host, files
+        self.host = host
         self.directory = f"{store_dir}/jetstream"
-        self.encryption = Encryption(files, self.directory, host)
+        self._plain_files, self.redo = files, RedoLog(files, self.directory)
+        self.files = RedoFiles(files, self.redo)
+        self.encryption = Encryption(self.files, self.directory, host)
         self.accounts: dict[str, JsAccount] = {}
         self._apis: dict[str, Api] = {}
         self.max_memory = self.max_store = 0
@@ -68,6 +74,7 @@ class JetStream:
         """Recover all streams, and take requests. Raises StoreLocked when another server has the directory."""
         self.files.make_dirs(self.directory)
         self._lock = self.files.lock(f"{self.directory}/{LOCK_NAME}")
+        self._replay()
         self.encryption.start()
         options = self.host.options.jetstream
         self.max_memory = machine_memory() if options.max_memory is None else options.max_memory
@@ -75,10 +82,18 @@ class JetStream:
         for account in accounts:
             self.add_account(account)
 
+    def _replay(self) -> None:
+        """Give the files what the redo log has, after a crash."""
+        found = replay(self._plain_files, self.directory)
+        if found.change_count:
+            self.host.log("info", f"redo log replayed changes={found.change_count}")
+        for problem in found.damage[:_DAMAGE_LINES_MAX]:
+            self.host.log("warning", f"redo log damaged {problem}")
+
     def add_account(self, account: Account) -> None:
         """Serve an account: its streams if JetStream is enabled for it, else the refusal. Again, if that changed."""
         api = self._apis.get(account.name) or self._subscribe(account)
-        limits = enabled_accounts(self.host.options).get(account.name)
+        limits = self._limits(account)
         if limits is not None and account.name in self.accounts:
             self.accounts[account.name].limits = limits
         elif limits is not None:
@@ -86,13 +101,20 @@ class JetStream:
                 self, account, limits, api.subscription
             )
             _Recovery(api.js_account).run()
+            api.js_account.message_run.open()
+
+    def _limits(self, account: Account) -> AccountJetStream | None:
+        """What streams of an account may take; None where it has none."""
+        if self.host.options.operator is None:
+            return enabled_accounts(self.host.options).get(account.name)
+        return account.options.jetstream if account.options is not None else None
 
     def _subscribe(self, account: Account) -> Api:
         api = self._apis[account.name] = Api(account, None, self.host)
         domain = self.host.options.jetstream.domain.encode()
         if domain:
             prefix = b"$JS.%s.API." % domain
-            account.subscribe(prefix + b">", lambda msg: api.handle(_without_domain(msg, prefix)))
+            account.subscribe(prefix + b">", lambda msg: account.deliver(_without_domain(msg, prefix)))
         return api
 
     def close(self) -> None:
@@ -104,12 +126,16 @@ class JetStream:
         """Stop every stream and let the directory go. Nothing may be waiting to be committed."""
         for account in self.accounts.values():
             self._stop(account)
+        try:
+            self.redo.close()
+        except OSError as error:
+            self.host.log("error", f"redo log not emptied, the next start replays it {error=!s}")
         if self._lock is not None:
             self._lock.release()
 
     def close_accounts(self) -> list[str]:
         """Take no more messages for accounts that lost JetStream. `remove_accounts` comes when all is committed."""
-        names = sorted(self.accounts.keys() - enabled_accounts(self.host.options))
+        names = sorted(name for name, found in self.accounts.items() if self._limits(found.account) is None)
         for name in names:
             self._close(self.accounts[name])
         return names
@@ -122,13 +148,14 @@ class JetStream:
             self._apis[name].js_account = account.account.jetstream = None
 
     def _close(self, account: JsAccount) -> None:
+        account.message_run.close()
         for stream in account.streams.values():
             try:
                 close_consumers(stream)
                 stream.close()
             except Exception as error:  # the other streams have messages to commit too
                 self.host.failed(f"close stream={stream.name}", error)
-            self.host.commit_soon(stream)
+            stream.log.commit_soon()
 
     def _stop(self, account: JsAccount) -> None:
         for stream in account.streams.values():
@@ -248,7 +275,12 @@ class _Recovery:
 
 
 def _without_domain(msg: Msg, prefix: bytes) -> Msg:
-    return msg._replace(subject=b"$JS.API." + msg.subject[len(prefix) :])
+    """A request of this domain as it is without one. Keys and objects are written under the same prefix."""
+    rest = msg.subject[len(prefix) :]
+    return msg._replace(subject=rest if rest.startswith(_STORES) else b"$JS.API." + rest)
+
+
+_STORES = (b"$KV.", b"$OBJ.")
 
 
 def enabled_accounts(options: ServerOptions) -> dict[str, AccountJetStream]:

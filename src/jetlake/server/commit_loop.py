@@ -1,12 +1,18 @@
 """The commit loop: changes of streams and consumers become durable, many at a time.
 
 A unit (see `jetstream.host.CommitUnit`) asks for a commit with `request`. At the end of the loop's turn, everything
-that asked is prepared and handed to a thread; what changes meanwhile goes into the next commit of that unit. Units
-commit side by side, so that their syncs overlap, and each of them one commit at a time.
+that asked is prepared and handed to a thread; what changes meanwhile goes into the next commit of that unit.
+
+Small commits form a group: they are made in one thread, one after the other, and those that have to be synced share one
+sync, through the redo log (`store.redo`). One group at a time: what comes meanwhile is the next one. Large commits, and
+those that take away or rewrite files, run by themselves, side by side with the group.
 
 A commit that is small and alone is carried out right here: while one client waits for one ack, handing work to a thread
-and back costs more than it wins. If it needs no sync, it does not even wait for the end of the turn: there is no sync
-that others could share.
+and back costs more than it wins. Where a sync was slow lately, the thread gets it all the same: everybody would wait.
+If it needs no sync, it does not even wait for the end of the turn: there is no sync that others could share. What other
+clients ask for in the same turn shares the next commit.
+
+The redo log is retired (its files are synced one by one) when it is large enough, or some seconds after the last group.
 """
 
 from __future__ import annotations
@@ -14,11 +20,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import cast
 
 from jetlake.jetstream.host import Commit, CommitUnit
+from jetlake.store.redo.redo_log import Change, RedoLog
 
 THREADS_MAX = 4
 BACKGROUND_THREADS_MAX = 2
+GROUP_COUNT_MAX = 500  # units that are prepared, and completed, before others have their turn
+SLOW_S = 0.005  # a sync that took longer is not made in the loop
+SLOW_MEMORY_S = 2.0  # for so long after the last one
+RETIRE_S = 3.0
+
+Group = list[tuple[CommitUnit, Commit]]
 
 
 Failed = Callable[[str, BaseException], None]
@@ -34,7 +48,11 @@ class CommitLoop:
         self._background = ThreadPoolExecutor(BACKGROUND_THREADS_MAX, "background-commit")
         self._waiting: dict[int, CommitUnit] = {}
         self._running: dict[int, CommitUnit] = {}
-        self._is_scheduled = self._is_batch = False
+        self._is_scheduled = self._is_batch = self._is_group_running = False
+        self._slow_until = 0.0
+        self._retire_timer: asyncio.TimerHandle | None = None
+        self._is_retiring = False
+        self._was_alone = False  # one unit was committed at once in this turn; what follows shares a commit
         self._idle: list[asyncio.Future[None]] = []
 
     def request(self, unit: CommitUnit) -> None:
@@ -55,24 +73,43 @@ class CommitLoop:
         """See to what the work asked for, even if it failed."""
         self._is_batch = False
         if self._waiting and not self._is_scheduled:
-            if len(self._waiting) == 1 and not self._running and not next(iter(self._waiting.values())).is_synced:
+            is_alone = len(self._waiting) == 1 and not self._running and not self._was_alone
+            if is_alone and not next(iter(self._waiting.values())).is_synced:
+                self._was_alone = True
+                self._loop.call_soon(self._begin_turn)
                 self._commit_alone()
             else:
                 self._schedule()
 
+    def _begin_turn(self) -> None:
+        self._was_alone = False
+
     def _commit_alone(self) -> None:
         """Commit the one unit that waits, at once."""
         key, unit = self._waiting.popitem()
+        if self._commit_here(unit):
+            self._tell_idle()
+        else:
+            self._waiting[key] = unit
+            self._turn()
+
+    def _commit_here(self, unit: CommitUnit) -> bool:
+        """Commit a unit in the loop, if that is quick; False when it is not."""
+        start = self._loop.time()
+        if unit.is_synced and start < self._slow_until:
+            return False
         try:
             is_done = unit.commit_now()
         except Exception as error:
             self._fail(unit, error)
             is_done = True
-        if is_done:
-            self._tell_idle()
-        else:
-            self._waiting[key] = unit
-            self._turn()
+        self._note_time(start)
+        return is_done
+
+    def _note_time(self, start: float) -> None:
+        now = self._loop.time()
+        if now - start > SLOW_S:
+            self._slow_until = now + SLOW_MEMORY_S
 
     def _schedule(self) -> None:
         if not self._is_scheduled:
@@ -82,23 +119,36 @@ class CommitLoop:
     def _turn(self) -> None:
         """Start a commit for every unit that waits for one and is not in the middle of another."""
         self._is_scheduled = False
-        ready = [unit for key, unit in self._waiting.items() if key not in self._running]
+        ready = [unit for key, unit in self._waiting.items() if key not in self._running and self._may_start(unit)]
+        if len(ready) > GROUP_COUNT_MAX:
+            del ready[GROUP_COUNT_MAX:]
         is_alone = len(ready) == 1 and not self._running
+        group: Group = []
         for unit in ready:
             del self._waiting[id(unit)]
-            try:
-                if not (is_alone and unit.commit_now()):
-                    self._start(unit)
-            except Exception as error:
-                self._fail(unit, error)
+            if not (is_alone and self._commit_here(unit)):
+                try:
+                    self._prepare(unit, group)
+                except Exception as error:
+                    self._fail(unit, error)
+        if group:
+            self._start_group(group)
         self._tell_idle()
         self._after()
 
-    def _start(self, unit: CommitUnit) -> None:
+    def _may_start(self, unit: CommitUnit) -> bool:
+        return not self._is_group_running or unit.is_large
+
+    def _prepare(self, unit: CommitUnit, group: Group) -> None:
         commit = unit.prepare_commit()
         if commit is None:
             self._complete(unit, None)
-            return
+        elif (commit.is_small or commit.redo is not None) and not self._is_group_running:
+            group.append((unit, commit))
+        else:
+            self._start(unit, commit)
+
+    def _start(self, unit: CommitUnit, commit: Commit) -> None:
         threads = self._background if unit.is_background else self._threads
         threads.submit(self._run_in_thread, unit, commit)
         self._running[id(unit)] = unit
@@ -113,14 +163,100 @@ class CommitLoop:
 
     def _finished(self, unit: CommitUnit, commit: Commit, error: BaseException | None) -> None:
         del self._running[id(unit)]
+        self._end(unit, commit, error)
+        self._go_on()
+
+    def _end(self, unit: CommitUnit, commit: Commit, error: BaseException | None) -> None:
         if error is None:
             self._complete(unit, commit)
         else:
             self._fail(unit, error)
+
+    def _go_on(self) -> None:
         if self._waiting:
             self._schedule()
         self._tell_idle()
         self._after()
+
+    # Groups
+
+    def _start_group(self, group: Group) -> None:
+        self._is_group_running = True
+        for unit, _ in group:
+            self._running[id(unit)] = unit
+        self._threads.submit(self._run_group, group)
+
+    def _run_group(self, group: Group) -> None:
+        start = self._loop.time()
+        errors: list[BaseException | None] = [None] * len(group)
+        logged: list[int] = []
+        for place, (_, commit) in enumerate(group):
+            if commit.redo is not None and (len(group) > 1 or not commit.is_small):
+                logged.append(place)
+                continue
+            try:
+                commit.run()
+            except Exception as error:
+                errors[place] = error
+        if logged:
+            self._run_logged(group, logged, errors)
+        if len(group) == 1:
+            self._note_time(start)
+        self._loop.call_soon_threadsafe(self._group_finished, group, errors)
+
+    def _run_logged(self, group: Group, places: list[int], errors: list[BaseException | None]) -> None:
+        commits = [group[place][1] for place in places]
+        redo = commits[0].redo
+        assert redo is not None
+        try:
+            found: list[Exception | None] = redo.commit(cast("list[Change]", commits))
+        except Exception as error:
+            found = [error] * len(commits)
+        for place, problem in zip(places, found, strict=True):
+            errors[place] = problem
+
+    def _group_finished(self, group: Group, errors: list[BaseException | None]) -> None:
+        self._is_group_running = False
+        for unit, _ in group:
+            del self._running[id(unit)]
+        redo = None
+        for (unit, commit), error in zip(group, errors, strict=True):
+            self._end(unit, commit, error)
+            redo = commit.redo or redo
+        if redo is not None:
+            self._retire_soon(redo)
+        self._go_on()
+
+    # The redo log
+
+    def _retire_soon(self, redo: RedoLog) -> None:
+        if redo.is_due and not self._is_retiring:
+            self._retire(redo)
+        elif self._retire_timer is None and not redo.is_clean:
+            self._retire_timer = self._loop.call_later(RETIRE_S, self._retire, redo)
+
+    def _retire(self, redo: RedoLog) -> None:
+        if self._retire_timer is not None:
+            self._retire_timer.cancel()
+            self._retire_timer = None
+        if not self._is_retiring:
+            self._is_retiring = True
+            self._background.submit(self._retire_in_thread, redo)
+
+    def _retire_in_thread(self, redo: RedoLog) -> None:
+        error: BaseException | None = None
+        try:
+            redo.retire()
+        except Exception as failure:
+            error = failure
+        self._loop.call_soon_threadsafe(self._retired, redo, error)
+
+    def _retired(self, redo: RedoLog, error: BaseException | None) -> None:
+        """What could not be synced is tried again; the log has it meanwhile."""
+        self._is_retiring = False
+        if error is not None:
+            self._failed("redo log", error)
+        self._retire_soon(redo)
 
     def _complete(self, unit: CommitUnit, commit: Commit | None) -> None:
         """Tell a unit that it is done. If it cannot take that, it has failed: who waits for it must hear something."""
@@ -154,5 +290,7 @@ class CommitLoop:
 
     def close(self) -> None:
         """Let the threads go."""
+        if self._retire_timer is not None:
+            self._retire_timer.cancel()
         self._threads.shutdown()
         self._background.shutdown()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from jetlake.broker.account import Account
 from jetlake.broker.client import Client
 from jetlake.broker.client_info import client_info
+from jetlake.broker.leaf import Leaf
 from jetlake.clock import SECOND_NS
 from jetlake.jetstream.advisories import new_id
 from jetlake.server.observe.accountz import account_stat
@@ -70,14 +71,39 @@ class Events:
             self._tell(f"$SYS.SERVER.{self._server.server_id}.CLIENT.AUTH.ERR", lambda: self._departure(client))
         self._tell(f"$SYS.ACCOUNT.{client.account.name}.DISCONNECT", lambda: self._departure(client))
 
+    def leaf_joined(self, leaf: Leaf) -> None:
+        """A leaf node connection is there."""
+        self._tell_count_of(leaf.account)
+        self._tell(
+            f"$SYS.ACCOUNT.{leaf.account.name}.CONNECT",
+            lambda: self._event("client_connect", client=_describe_leaf(leaf)),
+        )
+
+    def leaf_left(self, leaf: Leaf) -> None:
+        """A leaf node connection is gone."""
+        self._tell_count_of(leaf.account)
+        self._tell(
+            f"$SYS.ACCOUNT.{leaf.account.name}.DISCONNECT",
+            lambda: self._event(
+                "client_disconnect",
+                client={**_describe_leaf(leaf), "stop": format_time(leaf.stop_ns), "rtt": leaf.rtt_ns},
+                sent={"msgs": leaf.in_msgs, "bytes": leaf.in_bytes},
+                received={"msgs": leaf.out_msgs, "bytes": leaf.out_bytes},
+                reason=leaf.close_reason,
+            ),
+        )
+
     def leaving(self, how: str) -> None:
         """The server is about to go: `LAMEDUCK` or `SHUTDOWN`."""
         self._tell(f"$SYS.SERVER.{self._server.server_id}.{how}", self._server.system.identity)
 
     def _tell_count(self, client: Client) -> None:
-        name = client.account.name
+        self._tell_count_of(client.account)
+
+    def _tell_count_of(self, account: Account) -> None:
+        name = account.name
         for subject in (f"$SYS.SERVER.ACCOUNT.{name}.CONNS", f"$SYS.ACCOUNT.{name}.SERVER.CONNS"):
-            self._tell(subject, lambda: self.account_connections(client.account))
+            self._tell(subject, lambda: self.account_connections(account))
 
     def account_connections(self, account: Account) -> dict[str, Any]:
         """How many connections an account has now, and what they send."""
@@ -107,9 +133,21 @@ class Events:
                 self._server.failed(f"event subject={subject}", error)
 
 
+def _describe_leaf(leaf: Leaf) -> dict[str, Any]:
+    host, _ = leaf.address
+    about = {"start": format_time(leaf.start_ns), "host": host, "id": leaf.cid, "acc": leaf.account.name}
+    who = {"user": leaf.user.name if leaf.user is not None else "", "name": leaf.name}
+    return {
+        **about,
+        **{name: value for name, value in who.items() if value},
+        "kind": leaf.kind.value,
+        "name_tag": leaf.account.name,
+    }
+
+
 def _describe(client: Client) -> dict[str, Any]:
     """A client, without what is known only later."""
     info = client_info(client)
     info.pop("rtt", None)
     who = client.options.nkey or client.options.user  # of one who could not log in
-    return {**info, **({"user": who} if who else {}), "name_tag": client.account.name}
+    return {**info, **({"user": who} if who else {}), "name_tag": client.account.name_tag}

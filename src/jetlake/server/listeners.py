@@ -1,4 +1,4 @@
-"""Listeners: where clients come in, and ports that are held open without being served."""
+"""Listeners: where clients come in."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 import socket
 from typing import TYPE_CHECKING
 
+from jetlake.config import WebSocketOptions
 from jetlake.server import tls
-from jetlake.server.address import BACKLOG, listen, port_of
+from jetlake.server.address import BACKLOG, join, listen, port_of
 from jetlake.server.connection import ClientConnection
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class ClientListener:
         """Accept clients."""
         server, sock = self._server, self._socket
         assert sock is not None
-        if server.tls is not None:
+        if server.tls is not None or server.options.proxy_protocol:
             self._accepting = server.loop.create_task(self._accept(sock))
         else:  # which closes the socket that it is given, but that one is needed when a reload brings TLS
             self._plain = await server.loop.create_server(
@@ -44,7 +45,7 @@ class ClientListener:
 
     @property
     def is_secure(self) -> bool | None:
-        """Whether those who are accepted speak TLS; None while nobody is."""
+        """Whether those who are accepted one by one, as TLS needs it; None while nobody is."""
         return True if self._accepting is not None else False if self._plain is not None else None
 
     async def restart(self) -> None:
@@ -81,25 +82,46 @@ class ClientListener:
             task.add_done_callback(self._handshakes.discard)
 
 
-class IdleListener:
-    """Holds a port open; whoever connects is hung up on."""
+class WebSocketListener:
+    """Accepts clients that speak WebSocket."""
 
-    def __init__(self) -> None:
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._socket: socket.socket | None = None
         self._listener: asyncio.Server | None = None
+        self.port = 0
 
-    async def start(self, loop: asyncio.AbstractEventLoop, host: str, port: int) -> int:
-        """Take the port, which is returned. Raises ListenFailed."""
-        sock = listen(host, port)
-        number = port_of(sock)
-        self._listener = await loop.create_server(_HangUp, sock=sock)
-        return number
+    async def start(self, options: WebSocketOptions) -> None:
+        """Take the port and accept clients. Raises ListenFailed or BadCertificate."""
+        server, scheme = self._server, "ws" if options.tls is None else "wss"
+        self._socket = listen(options.host, options.port)
+        self.port = port_of(self._socket)
+        await self.restart(options)
+        server.log("info", f"Listening for websocket clients on {scheme}://{join(options.host, self.port)}")
+        if options.tls is None:
+            server.log("warning", "Websocket not configured with TLS. DO NOT USE IN PRODUCTION!")
 
-    def close(self) -> None:
-        """Let the port go."""
+    async def restart(self, options: WebSocketOptions) -> None:
+        """Accept clients with these certificates from now on. Raises BadCertificate."""
+        from jetlake.server.websocket import WebSocketProtocol  # few servers have such clients
+
+        assert self._socket is not None
+        context = tls.make_context(options.tls) if options.tls is not None else None
         if self._listener is not None:
             self._listener.close()
+        self._listener = await self._server.loop.create_server(
+            lambda: WebSocketProtocol(self._server),
+            sock=self._socket.dup(),
+            backlog=BACKLOG,
+            ssl=context,
+            ssl_handshake_timeout=options.tls.timeout_s if options.tls is not None else None,
+        )
 
-
-class _HangUp(asyncio.Protocol):
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()
+    def close(self) -> None:
+        """Accept nobody any more."""
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None

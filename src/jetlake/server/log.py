@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import time
-from pathlib import Path
+from contextlib import suppress
 from typing import TextIO
 
 from jetlake.config import ServerOptions
@@ -82,13 +82,15 @@ class Log:
             return
         try:
             os.replace(name, f"{name}.{time.strftime('%Y.%m.%d.%H.%M.%S')}.{time.time_ns() % 10**9:09d}")
-            self._drop_old(Path(name))
+            self._drop_old(name)
             self.reopen()
         except OSError:
             return  # it grows, then: better than no log
 
-    def _drop_old(self, path: Path) -> None:
+    def _drop_old(self, path: str) -> None:
         if self._options.log_max_num > 0:
-            kept = sorted(path.parent.glob(f"{path.name}.*"))
+            directory, name = os.path.split(path)
+            kept = sorted(other for other in os.listdir(directory or ".") if other.startswith(f"{name}."))
             for old in kept[: max(len(kept) - self._options.log_max_num + 1, 0)]:
-                old.unlink(missing_ok=True)
+                with suppress(FileNotFoundError):
+                    os.remove(os.path.join(directory, old))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import uvloop
 
-from jetlake.broker.broker import make_authenticator
+from jetlake.broker.broker import make_authenticators, make_mappings
 from jetlake.config import EXIT_CODE, Action, ServerOptions, parse_args
 from jetlake.errors import JetLakeError
 from jetlake.server import signals, usage, watchdog
@@ -53,9 +53,11 @@ def main(argv: Sequence[str], environ: dict[str, str]) -> int:
 
 def _check(options: ServerOptions) -> None:
     """Try what a start would try of a configuration, without taking any port or directory."""
-    make_authenticator(options)
-    if options.tls is not None:
-        make_context(options.tls)
+    make_authenticators(options)
+    make_mappings(options)
+    for tls in (options.tls, options.websocket.tls if options.websocket is not None else None):
+        if tls is not None:
+            make_context(tls)
 
 
 def _share_heap() -> None:

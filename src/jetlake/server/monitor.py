@@ -24,12 +24,14 @@ from jetlake.server.observe.connz import connz
 from jetlake.server.observe.healthz import healthz
 from jetlake.server.observe.index import index
 from jetlake.server.observe.jsz import jsz
-from jetlake.server.observe.nothing import gatewayz, leafz, routez
+from jetlake.server.observe.leafz import leafz
+from jetlake.server.observe.nothing import gatewayz, routez
 from jetlake.server.observe.page import encode_page
 from jetlake.server.observe.query import BadQuery, Query
 from jetlake.server.observe.subsz import subsz
 from jetlake.server.observe.varz import varz
 from jetlake.server.turns import Turns
+from jetlake.wire.http_head import BadHead, read_head
 from jetlake.wire.json_text import encode_json
 
 if TYPE_CHECKING:
@@ -61,10 +63,6 @@ _PAGES: dict[str, Callable[[Server, Query], dict[str, Any]]] = {
     "/gatewayz": gatewayz,
     "/leafz": leafz,
 }
-
-
-class _BadHead(Exception):
-    """What was received is no request."""
 
 
 class _Request(NamedTuple):
@@ -133,7 +131,7 @@ class Monitor:
             request = _parse(head)
         except asyncio.IncompleteReadError:
             return False
-        except (asyncio.LimitOverrunError, _BadHead):
+        except (asyncio.LimitOverrunError, BadHead):
             writer.writelines(_encode(_Answer(_BAD_REQUEST, _TEXT, (b"400 Bad Request",)), is_kept=False))
             await asyncio.wait_for(writer.drain(), IDLE_S_MAX)
             return False
@@ -186,22 +184,16 @@ class Monitor:
 
 
 def _parse(head: bytes) -> _Request:
-    lines = head.decode("latin-1").split("\r\n")
-    match lines[0].split(" "):
-        case [method, target, ("HTTP/1.0" | "HTTP/1.1") as version]:
-            pass
-        case _:
-            raise _BadHead
-    fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines[1:])}
-    if fields.get("content-length", "0") != "0" or "transfer-encoding" in fields:
-        raise _BadHead  # a page needs no body, and where one ends is not looked for
+    asked = read_head(head)
+    if set(asked.fields.get("content-length", ())) - {"0"} or "transfer-encoding" in asked.fields:
+        raise BadHead("a page needs no body, and where one ends is not looked for")
     try:
-        url = urlsplit(target)
+        url = urlsplit(asked.target)
         query = Query(dict(reversed(parse_qsl(url.query))))  # of two values the first counts
     except ValueError:
-        raise _BadHead from None
-    is_kept = version == "HTTP/1.1" and fields.get("connection", "").lower() != "close"
-    return _Request(method, url.path, query, is_kept)
+        raise BadHead(f"{asked.target[:80]!r} is no target") from None
+    is_kept = asked.version == "HTTP/1.1" and asked.get("connection").lower() != "close"
+    return _Request(asked.method, url.path, query, is_kept)
 
 
 def _encode(answer: _Answer, is_kept: bool, *, has_body: bool = True) -> list[bytes]:

@@ -12,10 +12,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
+from msgspec.structs import replace
+
 from jetlake.broker.auth import AUTHORIZATION_VIOLATION
-from jetlake.broker.broker import make_authenticator
+from jetlake.broker.broker import make_authenticators
 from jetlake.broker.client import Client
-from jetlake.config import JetStreamOptions, ServerOptions
+from jetlake.config import JetStreamOptions, OperatorOptions, ServerOptions, WebSocketOptions
 from jetlake.errors import JetLakeError
 from jetlake.server.connection import ClientConnection
 from jetlake.server.tls import make_context
@@ -34,7 +36,7 @@ _SHOWN = frozenset(
 _ROOM = ("max_memory", "max_store")
 _SECRETS = ("key", "prev_key")
 _SILENT = frozenset({"config_file", "warnings"})
-_NAMED = frozenset({"tls", "server_tags", "server_metadata", "jetstream"})
+_NAMED = frozenset({"operator", "tls", "server_tags", "server_metadata", "jetstream", "websocket", "mappings"})
 
 
 class ReloadRefused(JetLakeError):
@@ -55,7 +57,11 @@ async def reload(server: Server, options: ServerOptions) -> None:
     """Take other options. Raises JetLakeError or OSError, and then nothing has changed, but for ReloadIncomplete."""
     old = server.options
     changes = _changes(old, options)
-    make_authenticator(options)
+    if options.may_call_out and server.key is None:
+        raise ReloadRefused(
+            "auth_callout", "none", "one: services know the server by a key, which it makes at the start"
+        )
+    make_authenticators(options)
     context = make_context(options.tls) if options.tls is not None else None
     try:
         _write_files(server, options)
@@ -86,7 +92,18 @@ def _changes(old: ServerOptions, new: ServerOptions) -> dict[str, Any]:
         if field not in _AUTH | _SHOWN | _NAMED:
             raise ReloadRefused(field, getattr(old, field), getattr(new, field))
     _check_jetstream(old.jetstream, new.jetstream)
+    _check_operator(old.operator, new.operator)
+    _check_websocket(old.websocket, new.websocket)
     return changes
+
+
+def _check_websocket(old: WebSocketOptions | None, new: WebSocketOptions | None) -> None:
+    """Certificates may change, all else takes a restart."""
+    if old is None or new is None or (old.tls is None) != (new.tls is None) or replace(old, tls=new.tls) != new:
+        if old != new:
+            raise ReloadRefused("websocket", old, new)
+    elif new.tls is not None:
+        make_context(new.tls)
 
 
 async def _apply(server: Server, changed: set[str]) -> None:
@@ -95,8 +112,10 @@ async def _apply(server: Server, changed: set[str]) -> None:
     steps: dict[str, Callable[[], Awaitable[None]]] = {
         "clients": lambda: _recheck(server, changed),
         "connection limits": lambda: _apply_limits(server, changed),
-        "JetStream": lambda: _apply_jetstream(server),
+        "JetStream": lambda: apply_jetstream(server),
+        "accounts": lambda: _apply_preload(server),
         "the listener": lambda: _apply_tls(server),
+        "the websocket listener": lambda: _apply_websocket(server, changed),
     }
     failed = []
     for name, step in steps.items():
@@ -128,6 +147,21 @@ def _check_jetstream(old: JetStreamOptions, new: JetStreamOptions) -> None:
             raise ReloadRefused(f"jetstream {field}", "***" if is_secret else before, "***" if is_secret else after)
 
 
+def _check_operator(old: OperatorOptions | None, new: OperatorOptions | None) -> None:
+    """The tokens of accounts may change; whom to trust, and where tokens come from, takes a restart."""
+    if old is None or new is None:
+        same = old is new
+    else:
+        same = replace(old, preload={}) == replace(new, preload={})
+    if not same:
+        raise ReloadRefused("operator", "an operator and its resolver", "others")
+
+
+async def _apply_preload(server: Server) -> None:
+    if server.tokens is not None and server.options.operator is not None:
+        await server.tokens.preload(server.options.operator.preload)
+
+
 def _tell(server: Server, field: str, value: object) -> None:
     """Say what changed, but no secrets."""
     name = field.removesuffix("_s")
@@ -143,7 +177,7 @@ def _tell(server: Server, field: str, value: object) -> None:
 async def _apply_limits(server: Server, changed: set[str]) -> None:
     broker = server.broker
     for client in list(broker.clients.values()):
-        client.max_payload, client.max_subscriptions = broker.limits(client.account)
+        client.max_payload, client.max_subscriptions = broker.limits(client.account, client.user)
         if "ping_interval_s" in changed and isinstance(client.connection, ClientConnection):
             client.connection.reschedule()
     if "max_connections" in changed:
@@ -153,8 +187,13 @@ async def _apply_limits(server: Server, changed: set[str]) -> None:
 
 async def _apply_tls(server: Server) -> None:
     """Whether connections are secure is the listener's business."""
-    if server.listener.is_secure != (server.options.tls is not None):
+    if server.listener.is_secure != (server.options.tls is not None or server.options.proxy_protocol):
         await server.listener.restart()
+
+
+async def _apply_websocket(server: Server, changed: set[str]) -> None:
+    if "websocket" in changed and server.options.websocket is not None:
+        await server.websocket_listener.restart(server.options.websocket)
 
 
 def _start_jetstream(server: Server, old: ServerOptions) -> None:
@@ -168,13 +207,13 @@ def _start_jetstream(server: Server, old: ServerOptions) -> None:
         raise
 
 
-async def _apply_jetstream(server: Server) -> None:
+async def apply_jetstream(server: Server) -> None:
     """Stop the streams of those who have JetStream no longer, open those of others. Nobody is read from meanwhile."""
     jetstream, options = server.jetstream, server.options.jetstream
     if jetstream is not None and not options.enabled:
         with server.reading_held():
             await server.stop_jetstream()
-        server.broker.has_jetstream = False
+        server.show_features()
     elif jetstream is not None:
         jetstream.max_memory = options.max_memory or jetstream.max_memory
         jetstream.max_store = options.max_store or jetstream.max_store
@@ -198,7 +237,7 @@ async def _recheck(server: Server, changed: set[str]) -> None:
     broker = server.broker
     clients = [client for client in broker.clients.values() if client.is_connected or client.subs]
     turns = Turns()
-    for client in sorted(clients, key=lambda client: broker.authenticator.is_slow(client.credentials)):
+    for client in sorted(clients, key=lambda client: broker.authenticator_of(client).is_slow(client.credentials)):
         try:
             await _recheck_client(server, client, turns)
         except Exception as error:  # what it may do is not known, so nothing; the others are looked at all the same
@@ -211,16 +250,16 @@ async def _recheck(server: Server, changed: set[str]) -> None:
 
 async def _recheck_client(server: Server, client: Client, turns: Turns) -> None:
     await turns.pause()
-    said, authenticator, credentials = client.options, server.broker.authenticator, client.credentials
+    said, authenticator, credentials = client.options, server.broker.authenticator_of(client), client.credentials
     if authenticator.is_slow(credentials):
-        user = await server.check(credentials, client.nonce)
+        user = await server.check(client, credentials)
     else:
         user = authenticator.check(credentials, client.nonce)
     if client.is_closed or client.options is not said:  # another login was checked meanwhile, or is being checked
         return
     name = client.user_name
     is_gone = user is None and name and not authenticator.has_user(name)
-    if is_gone or (user is not None and user.account.name != client.account.name):
+    if is_gone or (user is not None and user.account != client.account.name):
         client.close("Client Closed")  # without a word, as in nats-server; it comes back into the right account
     elif user is None:
         server.broker.login_failed(client)

@@ -13,37 +13,43 @@ import gc
 import hashlib
 import os
 import ssl
-import tempfile
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from jetlake import nkeys
 from jetlake.broker.auth import Credentials, User
 from jetlake.broker.broker import Broker
 from jetlake.broker.client import Client
+from jetlake.broker.endpoint import Endpoint
 from jetlake.clock import SECOND_NS, Clock, system_clock
 from jetlake.config import ServerOptions
 from jetlake.errors import JetLakeError
+from jetlake.jetstream.api_level import API_LEVEL
 from jetlake.jetstream.host import CommitUnit, Timer
 from jetlake.server import start_lines, trace
-from jetlake.server.address import join, urls
+from jetlake.server.address import urls
 from jetlake.server.commit_loop import CommitLoop
-from jetlake.server.connection import ClientConnection, SharedBuffer
+from jetlake.server.connection import ClientConnection
 from jetlake.server.events import Events
 from jetlake.server.failures import Failures
+from jetlake.server.garbage import IdleCollector
 from jetlake.server.lame_duck import lame_duck
-from jetlake.server.listeners import ClientListener, IdleListener
+from jetlake.server.links.leafs import Leafs
+from jetlake.server.listeners import ClientListener, WebSocketListener
 from jetlake.server.log import Log
 from jetlake.server.observe.process import CpuMeter
+from jetlake.server.peer_connection import PeerConnection, SharedBuffer, SpareBuffers
 from jetlake.server.run_files import RunFiles
 from jetlake.server.system import SystemServices
-from jetlake.server.tls import make_context
+from jetlake.server.tls import Handshakes, make_context
 from jetlake.server.vigil import Vigil
 
 if TYPE_CHECKING:
     from jetlake.jetstream.service import JetStream
+    from jetlake.server.auth_callout import AuthCallout
     from jetlake.server.monitor import Monitor
+    from jetlake.server.token_accounts import TokenAccounts
 
 NATS_VERSION = "2.15.1"  # the nats-server whose behaviour clients may count on
 CLOSED_COUNT_MAX = 1_000  # connections that are remembered when they are over; the oldest goes first
@@ -65,29 +71,34 @@ class Server:
         self.options, self.clock, self.logger = options, clock, log
         self.failed = Failures(log)
         self._read_options = read_options
-        self.server_id = "N" + base64.b32encode(os.urandom(35)).decode()[:55]
+        self.key = nkeys.KeyPair(nkeys.SERVER) if options.may_call_out else None
+        self.server_id = self.key.public if self.key else "N" + base64.b32encode(os.urandom(35)).decode()[:55]
         self.broker = Broker(options, self.server_id, NATS_VERSION, clock=clock)
         self.broker.log, self.broker.failed, self.broker.call_soon = log, self.failed, self.call_soon
         self.tls: ssl.SSLContext | None = make_context(options.tls) if options.tls is not None else None
-        self.buffer = SharedBuffer()
+        self.buffer, self.spare_buffers = SharedBuffer(), SpareBuffers()
         self.start_ns = self.config_load_ns = clock()
         self.loop: asyncio.AbstractEventLoop
         self.commits: CommitLoop
         self.vigil: Vigil
         self.jetstream: JetStream | None = None
         self.monitor: Monitor | None = None
+        self.handshakes = Handshakes()
         self.listener = ClientListener(self)
+        self.websocket_listener = WebSocketListener(self)
         self.files = RunFiles()
         self.system = SystemServices(self)
         self.cpu = CpuMeter()
         self.closed: deque[Client] = deque(maxlen=CLOSED_COUNT_MAX)
         self.events = Events(self)
-        self.broker.on_joined, self.broker.on_left = self.events.joined, self._left
-        self.idle_ports: dict[str, int] = {}
-        self._idle_listeners: list[IdleListener] = []
-        self._connections: set[ClientConnection] = set()
+        self.broker.on_joined, self.broker.on_left = self._joined, self._left
+        self.tokens: TokenAccounts | None = None
+        self.callout: AuthCallout | None = None
+        self.xkey = ""  # for what is sealed for this server; empty: nothing is
+        self.leafs = Leafs(self)
+        self._connections: set[PeerConnection] = set()
         self._last_left: asyncio.Event | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
         self._reloading = asyncio.Lock()
         self.page_lock = asyncio.Lock()  # one long page at a time: all of them in turns would be a long turn
         self.unapplied: set[str] = set()  # options that changed, in a reload that did not come to its end
@@ -114,6 +125,8 @@ class Server:
             await self._abandon()
             raise
         gc.freeze()  # what is there now stays: the collector need not look at it again
+        gc.enable()  # a start is sooner without
+        IdleCollector(lambda: self.broker.in_msgs + self.broker.total_connections).start(asyncio.get_running_loop())
         await self.stopped.wait()
 
     async def start(self) -> None:
@@ -129,50 +142,78 @@ class Server:
 
             self.monitor = Monitor(self)
             await self.monitor.start()
+        if self.key is not None:
+            from jetlake.sealed_box import BoxKey
+            from jetlake.server.auth_callout import AuthCallout  # few servers have one
+
+            box_key = BoxKey()
+            self.callout, self.xkey = AuthCallout(self, self.key, box_key), box_key.public
+            self.show_features()
+        await self._start_operator_mode()
         if self.options.jetstream.enabled:
             self.start_jetstream()
         self.system.serve_accounts()
-        await self._hold_idle_ports()
+        await self.leafs.start()
         await self._listen()
         if self._is_stopping:  # a signal came in the meantime
             return
         self.is_ready = True
         self.events.start()
+        self.leafs.solicit()
         self.log("info", "Server is ready")
         self.files.write_ports(self.options, self.ports(self.options))
+
+    async def _start_operator_mode(self) -> None:
+        """Find the accounts that are needed from the beginning."""
+        if self.options.operator is None:
+            return
+        from jetlake.server.claims_api import ClaimsApi  # few servers have one
+        from jetlake.server.token_accounts import TokenAccounts
+
+        start_lines.operators(self)
+        self.tokens = TokenAccounts(self, self.options.operator)
+        await self.tokens.start(self._accounts_with_streams())
+        ClaimsApi(self, self.tokens).start()
+
+    def _accounts_with_streams(self) -> list[str]:
+        """The accounts of which there is something on disk."""
+        from pathlib import Path
+
+        directory = Path(self._store_dir()) / "jetstream"
+        if not self.options.jetstream.enabled or not directory.is_dir():
+            return []
+        return [entry.name for entry in directory.iterdir() if nkeys.is_public(entry.name, nkeys.ACCOUNT)]
+
+    def _store_dir(self) -> str:
+        import tempfile  # most servers are told a place
+
+        return self.options.jetstream.store_dir or f"{tempfile.gettempdir()}/jetlake"
 
     def start_jetstream(self) -> None:
         """Recover streams, and serve them. Raises JetLakeError or OSError, and then there are none."""
         from jetlake.jetstream.service import JetStream  # not needed by a server without streams
 
         self.log("info", "Starting JetStream")
-        store_dir = self.options.jetstream.store_dir
-        if store_dir is None:
-            store_dir = f"{tempfile.gettempdir()}/jetlake"
+        if self.options.jetstream.store_dir is None:
             self.log("warning", "Temporary storage directory used, data could be lost on system reboot")
         begin_ns = self.clock()
-        jetstream = JetStream(self, store_dir)
+        jetstream = JetStream(self, self._store_dir())
         try:
             jetstream.start(self.broker.accounts.values())
         except BaseException:
             jetstream.stop()
             raise
-        self.jetstream, self.broker.has_jetstream = jetstream, True
+        self.jetstream = jetstream
+        self.show_features()
         start_lines.jetstream(self, jetstream, self.clock() - begin_ns)
-
-    async def _hold_idle_ports(self) -> None:
-        """Take the ports of what is not served yet, where they were asked for."""
-        for name, options in (("websocket", self.options.websocket), ("leafnodes", self.options.leafnodes)):
-            if options is not None and options.port:
-                listener = IdleListener()
-                self.idle_ports[name] = await listener.start(self.loop, options.host, options.port)
-                self._idle_listeners.append(listener)
-                start_lines.idle_listener(self, name, join(options.host, self.idle_ports[name]))
 
     async def _listen(self) -> None:
         options = self.options
         self.broker.port = self.listener.bind(options.host, options.port)
         await self.listener.start()
+        if options.websocket is not None and options.websocket.port:
+            await self.websocket_listener.start(options.websocket)
+            self.broker.websocket_port = self.websocket_listener.port
         start_lines.listening(self)
 
     async def stop(self) -> None:
@@ -199,6 +240,7 @@ class Server:
         self.events.leaving("SHUTDOWN")
         for client in list(self.broker.clients.values()):
             client.close("Server Shutdown")
+        self.leafs.close_links("Server Shutdown")
         self._flush_now()
         await self._until_sent()
 
@@ -219,8 +261,8 @@ class Server:
         """Accept nobody any more."""
         self.is_ready = False
         self.listener.close()
-        for listener in self._idle_listeners:
-            listener.close()
+        self.websocket_listener.close()
+        self.leafs.close()
 
     async def _until_sent(self) -> None:
         """Wait for clients to take what they were sent, but not for long."""
@@ -238,6 +280,8 @@ class Server:
             await self.monitor.close()
         if self.jetstream is not None:
             self.jetstream.stop()
+        if self.tokens is not None:
+            self.tokens.close()
         self.commits.close()
         self.files.remove()
 
@@ -267,8 +311,8 @@ class Server:
         except OSError as error:
             self.log("error", f"File log not re-opened: {error}")
 
-    async def reload(self) -> None:
-        """Read the configuration again, and take what may change."""
+    async def reload(self) -> str:
+        """Read the configuration again, and take what may change; what is wrong with it, if anything is."""
         from jetlake.server.reload import reload  # few servers ever do
 
         async with self._reloading:
@@ -279,19 +323,30 @@ class Server:
                     raise JetLakeError("can only reload config when a file is provided using -c or --config")
                 await reload(self, self._read_options())
                 self.config_load_ns = self.clock()
+                return ""
             except (JetLakeError, OSError) as error:
-                self.log("error", f"Failed to reload server configuration: {error}")
+                problem = str(error)
             except Exception as error:
                 self.failed("reload", error)
-                self.log("error", "Failed to reload server configuration: internal error")
+                problem = "internal error"
+            self.log("error", f"Failed to reload server configuration: {problem}")
+            return problem
 
     def use_options(self, options: ServerOptions) -> None:
         """Let other options hold from now on. Raises JetLakeError, and then nothing has changed."""
         self.broker.use_options(options)
         self.options = options
         self.broker.trace = trace.tracer(self.broker, self.logger) if options.trace else None
+        self.show_features()
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def show_features(self) -> None:
+        """Let INFO say what the server can do now."""
+        domain = self.options.jetstream.domain
+        jetstream = {"jetstream": True} if self.jetstream is not None else {}
+        xkey = {"xkey": self.xkey} if self.xkey else {}
+        self.broker.features = jetstream | ({"domain": domain} if domain else {}) | {"api_lvl": API_LEVEL} | xkey
+
+    def spawn(self, work: Coroutine[Any, Any, object]) -> None:
         """Let something run beside all else."""
         task = self.loop.create_task(work)
         self._tasks.add(task)
@@ -299,27 +354,49 @@ class Server:
 
     # Connections
 
-    async def check(self, credentials: Credentials, nonce: bytes) -> User | None:
+    async def check(self, client: Client, credentials: Credentials) -> User | None:
         """Who this is. A hash takes its time, and what counts is the configuration that holds at the end of it."""
         while True:
-            authenticator = self.broker.authenticator
-            user = await self.loop.run_in_executor(None, authenticator.check, credentials, nonce)
-            if authenticator is self.broker.authenticator:
+            authenticator = self.broker.authenticator_of(client)
+            if self.tokens is not None:
+                user = await self.tokens.check(credentials, client.nonce)
+            else:
+                user = await self.loop.run_in_executor(None, authenticator.check, credentials, client.nonce)
+            if self.callout is not None:
+                user = await self.callout.check(client, credentials, user)
+            if authenticator is self.broker.authenticator_of(client):
                 return user
 
-    def accept(self, connection: ClientConnection, host: str, port: int) -> Client:
+    def tls_details_of(self, client: Client) -> dict[str, Any]:
+        """How the connection of a client is secured, as a service hears of it."""
+        connection = client.connection
+        return connection.tls_claims() if isinstance(connection, ClientConnection) else {}
+
+    def accept(self, connection: ClientConnection, endpoint: Endpoint) -> Client:
         """A client for a new connection."""
         self._connections.add(connection)
-        client = self.broker.connect(connection, host, port)
+        client = self.broker.connect(connection, endpoint)
         if self.options.debug:
             self.log("debug", f"{self.broker.label(client)} - Client connection created")
         return client
 
+    def connected(self, connection: PeerConnection) -> None:
+        """Another server has connected, or was connected to."""
+        self._connections.add(connection)
+
+    def _joined(self, client: Client) -> None:
+        self.events.joined(client)
+        user = client.user
+        if user is not None and user.expires_ns:
+            client.expiry = self.call_at(user.expires_ns, lambda: client.refuse("User Authentication Expired"))
+
     def _left(self, client: Client) -> None:
+        if client.expiry is not None:
+            client.expiry.cancel()
         self.closed.append(client)
         self.events.left(client)
 
-    def disconnected(self, connection: ClientConnection) -> None:
+    def disconnected(self, connection: PeerConnection) -> None:
         """A connection is gone."""
         self._connections.discard(connection)
         if self._last_left is not None and not self._connections:
@@ -404,9 +481,9 @@ class Server:
         ports = {"nats": urls("tls" if is_secure else "nats", options.host, self.port)}
         if self.monitor is not None:
             ports["monitoring"] = urls("http", options.http_host or options.host, self.monitor.port)
-        if options.websocket is not None and "websocket" in self.idle_ports:
+        if options.websocket is not None and self.websocket_listener.port:
             scheme = "ws" if options.websocket.tls is None else "wss"
-            ports["websocket"] = urls(scheme, options.websocket.host, self.idle_ports["websocket"])
+            ports["websocket"] = urls(scheme, options.websocket.host, self.websocket_listener.port)
         return ports
 
     def config_digest(self) -> str:
@@ -418,4 +495,5 @@ def config_digest(options: ServerOptions) -> str:
     """A fingerprint of a configuration file, in brackets; nothing where there is none."""
     if options.config_file is None:
         return ""
-    return f"(sha256:{hashlib.sha256(Path(options.config_file).read_bytes()).hexdigest()})"
+    with open(options.config_file, "rb") as file:
+        return f"(sha256:{hashlib.sha256(file.read()).hexdigest()})"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jetlake.errors import JetLakeError
@@ -64,8 +63,10 @@ def send(text: str) -> None:
 
 
 def _read_pid(target: str) -> int:
-    path = Path(target)
-    text = path.read_text().strip() if path.is_file() else target
+    text = target
+    if os.path.isfile(target):
+        with open(target) as file:
+            text = file.read().strip()
     if not (text.isascii() and text.isdecimal() and int(text) > 0):  # 0 and -1 would mean many processes
         raise JetLakeError(f"invalid pid: {target}")
     return int(text)

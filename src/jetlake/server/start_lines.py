@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING
 
 from jetlake import __version__
 from jetlake.broker.auth import is_bcrypt
-from jetlake.broker.broker import API_LEVEL
-from jetlake.clock import go_duration
+from jetlake.clock import SECOND_NS, go_duration
 from jetlake.config import ServerOptions
+from jetlake.jetstream.api_level import API_LEVEL
 from jetlake.server import kernels
 from jetlake.server.address import join
+from jetlake.wire.go_time import format_time
 
 if TYPE_CHECKING:
     from jetlake.jetstream.service import JetStream
@@ -24,7 +25,7 @@ def server(server: Server) -> None:
     """Who starts, with what."""
     options = server.options
     for line in (
-        f"Starting jetlake {__version__}, {kernels.describe(options.jetstream.enabled)}",
+        f"Starting jetlake {__version__}, {kernels.describe(options)}",
         f"  Version:  {server.broker.version}",
         "  Git:      [jetlake]",
         f"  Name:     {server.server_name}",
@@ -37,6 +38,19 @@ def server(server: Server) -> None:
         server.log("info", f"Using configuration file: {options.config_file} {server.config_digest()}")
     for warning in options.warnings:
         server.log("warning", warning)
+
+
+def operators(server: Server) -> None:
+    """Whose accounts the server trusts."""
+    operator = server.broker.operator
+    if operator is None or not operator.operators:
+        return
+    server.log("info", "Trusted Operators")
+    for claims, body in operator.operators:
+        server.log("info", f'  System  : "{body.system_account}"')
+        server.log("info", f'  Operator: "{claims.name}"')
+        server.log("info", f"  Issued  : {format_time(claims.iat * SECOND_NS)}")
+        server.log("info", f"  Expires : {format_time(claims.exp * SECOND_NS) if claims.exp else 'Never'}")
 
 
 def _has_plain_passwords(options: ServerOptions) -> bool:
@@ -55,7 +69,7 @@ def jetstream(server: Server, jetstream: JetStream, took_ns: int) -> None:
         f"  Strict:          {str(options.strict).lower()}",
         f"  Max Memory:      {friendly_size(jetstream.max_memory)}",
         f"  Max Storage:     {friendly_size(jetstream.max_store)}",
-        f'  Store Directory: "{Path(jetstream.directory)}"',
+        f'  Store Directory: "{os.path.normpath(jetstream.directory)}"',
         *([f"  Encryption:      {_CIPHER_NAMES[options.cipher]}"] if options.key else []),
         *([f"  Domain:          {options.domain}"] if options.domain else []),
         f"  Sync:            {'before every ack' if options.sync_always else f'every {options.sync_interval_s:g}s'}",
@@ -64,16 +78,6 @@ def jetstream(server: Server, jetstream: JetStream, took_ns: int) -> None:
         f"Took {go_duration(took_ns)} to start JetStream",
     ):
         server.log("info", line)
-
-
-def idle_listener(server: Server, name: str, address: str) -> None:
-    """A port that is held open."""
-    if name == "websocket":
-        websocket = server.options.websocket
-        scheme = "wss" if websocket is not None and websocket.tls is not None else "ws"
-        server.log("info", f"Listening for websocket clients on {scheme}://{address}")
-    else:
-        server.log("info", f"Listening for {name} connections on {address}")
 
 
 def listening(server: Server) -> None:

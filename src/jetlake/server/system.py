@@ -1,8 +1,10 @@
 """What clients can ask the server on `$SYS.REQ.…`.
 
-`$SYS.REQ.USER.INFO` and the account's own `$SYS.REQ.ACCOUNT.PING.…` are answered in every account; `$SYS.REQ.SERVER.…`
-and questions about other accounts in the system account only. Answers are the pages of the monitoring port, in an
-envelope that says which server they come from. A body is JSON with the options of the page.
+`$SYS.REQ.USER.INFO` and pages about the account itself (`$SYS.REQ.ACCOUNT.PING.…`, `$SYS.REQ.SERVER.PING.CONNZ`) are
+answered in every account; `$SYS.REQ.SERVER.…` and questions about other accounts in the system account only. Answers
+are the pages of the monitoring port, in an envelope that says which server they come from. A body is JSON with the
+options of the page and with what the server has to be like: one that is not like that stays silent. Pages are
+compressed for those who ask for it. What is not a page is in `system_control`.
 """
 
 from __future__ import annotations
@@ -13,12 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 from jetlake.broker.account import Account
 from jetlake.broker.permissions import Permissions
-from jetlake.broker.subscription import Msg, Subscription
-from jetlake.server.observe.json_options import BadJsonOptions, read_options
+from jetlake.broker.subscription import InternalSubscription, Msg
+from jetlake.server import system_control
+from jetlake.server.observe.content_encoding import encode_content
+from jetlake.server.observe.features import FEATURES
+from jetlake.server.observe.json_options import BadJsonOptions, matches, read_options
 from jetlake.server.observe.page import encode_page
 from jetlake.server.observe.query import BadQuery, Query
 from jetlake.server.turns import Turns
 from jetlake.subjects import decode_subject
+from jetlake.wire.headers import append_headers, header_value
 from jetlake.wire.json_text import encode_json
 
 if TYPE_CHECKING:
@@ -27,6 +33,7 @@ if TYPE_CHECKING:
 _USER_INFO = b"$SYS.REQ.USER.INFO"
 _SERVER = b"$SYS.REQ.SERVER."
 _ACCOUNT = b"$SYS.REQ.ACCOUNT."
+_DEBUG_SUBSCRIBERS = b"$SYS.DEBUG.SUBSCRIBERS"
 _JETSTREAM_FLAG = 1
 WAITING_MAX = 256
 
@@ -42,10 +49,14 @@ class SystemServices:
 
     def serve_accounts(self) -> None:
         """Answer in every account; in those that are new, if it was called before."""
-        for name, account in self._server.broker.accounts.items():
-            if name not in self._served:
-                self._served.add(name)
-                self._serve(account)
+        for account in self._server.broker.accounts.values():
+            self.serve_account(account)
+
+    def serve_account(self, account: Account) -> None:
+        """Answer in an account, if that is new."""
+        if account.name not in self._served:
+            self._served.add(account.name)
+            self._serve(account)
 
     def _serve(self, account: Account) -> None:
         def answer(subject: bytes, handler: Callable[[Account, Msg], bool | None]) -> None:
@@ -57,18 +68,18 @@ class SystemServices:
             for name in (b"PING", self._server.server_id.encode()):
                 answer(_SERVER + name + b".*", self._server_page)
             answer(_ACCOUNT + b"*.*", self._account_page)
+            answer(_ACCOUNT + b"NSUBS", self._count_subscribers)
+            answer(_DEBUG_SUBSCRIBERS, self._count_own_subscribers)
         else:
-            for page in (b"CONNZ", b"STATZ"):
-                answer(_ACCOUNT + b"PING." + page, self._own_account_page)
+            for subject in (_ACCOUNT + b"PING.CONNZ", _ACCOUNT + b"PING.STATZ", _SERVER + b"PING.CONNZ"):
+                answer(subject, self._own_account_page)
 
     def forget_jetstream(self) -> None:
         """Streams are gone: nobody answers for them any more."""
         for account in self._server.broker.accounts.values():
             account.jetstream = None
             for sub in [
-                sub
-                for sub in account.sublist
-                if type(sub) is Subscription and sub.client is None and sub.subject.startswith(b"$JS.")
+                sub for sub in account.sublist if type(sub) is InternalSubscription and sub.subject.startswith(b"$JS.")
             ]:
                 account.unsubscribe(sub)
 
@@ -79,9 +90,14 @@ class SystemServices:
         if client is None:
             return
         name = client.account.name
-        data: dict[str, Any] = {"user": client.user_name, "account": name, "account_name": name}
+        data: dict[str, Any] = {"user": client.user_name, "account": name, "account_name": client.account.name_tag}
+        user = client.user
+        if user is not None and user.token is not None and user.token.name:
+            data["user_name"] = user.token.name
         if client.permissions is not None:
             data["permissions"] = permissions_json(client.permissions)
+        if user is not None and user.expires_ns:
+            data["expires"] = user.expires_ns - self._server.clock()
         self._reply(account, msg, {"data": data})
 
     def _server_page(self, account: Account, msg: Msg) -> bool:
@@ -94,6 +110,8 @@ class SystemServices:
             self._send(account, msg, identity)
         elif (function := _server_pages().get(page)) is not None:
             self._answer(account, msg, page.capitalize(), lambda query: function(self._server, query))
+        elif page in ("KICK", "LDM", "RELOAD") and not msg.subject.startswith(_SERVER + b"PING."):
+            self._control(account, msg, page)
         else:
             return False
         return True
@@ -134,6 +152,41 @@ class SystemServices:
 
         return statsz(self._server, query)
 
+    # What is not a page
+
+    def _control(self, account: Account, msg: Msg, what: str) -> None:
+        if what == "RELOAD":
+            self._server.spawn(self._reload(account, msg))
+            return
+        act = {"KICK": system_control.kick, "LDM": system_control.lame_duck}[what]
+        try:
+            if act(self._server, msg.payload):
+                self._reply(account, msg, {})
+        except system_control.NoSuchClient as error:
+            self._reply(account, msg, {"error": {"code": 500, "description": str(error)}})
+
+    async def _reload(self, account: Account, msg: Msg) -> None:
+        problem = await self._server.reload()
+        self._reply(account, msg, {"error": {"code": 500, "description": problem}} if problem else {})
+        self._server.flush()
+
+    def _count_subscribers(self, account: Account, msg: Msg) -> None:
+        asked = system_control.read_asked(self._server, msg.payload)
+        if asked is not None:
+            self._server.spawn(self._send_count(account, msg, asked))
+
+    def _count_own_subscribers(self, account: Account, msg: Msg) -> None:
+        subject, _, queue = msg.payload.strip().partition(b" ")
+        asked = system_control.Asked(account, decode_subject(subject), queue or None)
+        self._server.spawn(self._send_count(account, msg, asked))
+
+    async def _send_count(self, account: Account, msg: Msg, asked: system_control.Asked) -> None:
+        """A bare number."""
+        async with self._server.page_lock:
+            count = sum(await Turns().take_all(system_control.subscribers(asked)))
+        account.send(msg.reply, b"%d" % count)
+        self._server.flush()
+
     # Answers
 
     def _answer(
@@ -143,6 +196,8 @@ class SystemServices:
             return
 
         def build() -> Iterator[bytes]:
+            if not matches(self.identity(), msg.payload):
+                return
             answer = function(read_options(page, msg.payload))
             if answer is not None:
                 yield from encode_page({"server": self.identity(), field: answer})
@@ -167,7 +222,10 @@ class SystemServices:
         try:
             async with self._server.page_lock:
                 rest = await Turns().take_all(work)
-            self._send_text(account, msg, [*begun, *rest])
+            text = b"".join([*begun, *rest])
+            if text:
+                in_thread = self._server.loop.run_in_executor(None, encode_content, _accepted(msg), text)
+                self._send_encoded(account, msg, *await in_thread)
         except Exception as error:
             self._refuse(account, msg, error)
         finally:
@@ -181,11 +239,16 @@ class SystemServices:
         elif not isinstance(error, BadQuery):
             self._server.failed(f"request subject={decode_subject(msg.subject)}", error)
             text = "internal error"
-        self._reply(account, msg, {"error": {"code": code, "description": text}})
+        data = {} if isinstance(error, BadJsonOptions) else {"data": None}
+        self._reply(account, msg, {**data, "error": {"code": code, "description": text}})
 
     def _send_text(self, account: Account, msg: Msg, pieces: list[bytes]) -> None:
         if pieces:
-            account.send(msg.reply, b"".join(pieces))
+            self._send_encoded(account, msg, *encode_content(_accepted(msg), b"".join(pieces)))
+
+    def _send_encoded(self, account: Account, msg: Msg, encoding: bytes, text: bytes) -> None:
+        headers = append_headers(b"", [(b"Content-Encoding", encoding)]) if encoding else b""
+        account.send(msg.reply, text, headers=headers)
 
     def _reply(self, account: Account, msg: Msg, fields: dict[str, Any]) -> None:
         self._send(account, msg, {"server": self.identity(), **fields})
@@ -206,13 +269,21 @@ class SystemServices:
         identity["ver"] = server.broker.version
         optional = {"tags": list(options.server_tags), "metadata": options.server_metadata}
         identity |= {name: value for name, value in optional.items() if value}
+        identity["feature_flags"] = FEATURES
         has_jetstream = server.jetstream is not None
         identity |= {"jetstream": has_jetstream, "flags": _JETSTREAM_FLAG if has_jetstream else 0}
         return identity | {"seq": self._seq, "time": format_time(server.clock())}
 
 
+def _accepted(msg: Msg) -> bytes | None:
+    """The encodings that a request asks for. The server's numbers are short, and always sent as they are."""
+    is_short = msg.subject.endswith((b".PING", b".STATSZ"))
+    return None if is_short else header_value(msg.headers, b"Accept-Encoding")
+
+
 def _server_pages() -> dict[str, Callable[[Server, Query], Any]]:
     from jetlake.server.observe import accountz, connz, healthz, jsz, nothing, subsz, varz  # few servers are asked
+    from jetlake.server.observe.leafz import leafz
 
     return {
         "VARZ": varz.varz,
@@ -223,12 +294,14 @@ def _server_pages() -> dict[str, Callable[[Server, Query], Any]]:
         "HEALTHZ": healthz.healthz_with_code,
         "ROUTEZ": nothing.routez,
         "GATEWAYZ": nothing.gatewayz,
-        "LEAFZ": nothing.leafz,
+        "LEAFZ": leafz,
+        "RAFTZ": nothing.raftz,
     }
 
 
 def _account_pages() -> dict[str, Callable[[Server, Query], Any]]:
-    from jetlake.server.observe import accountz, connz, jsz, nothing, subsz
+    from jetlake.server.observe import accountz, connz, jsz, subsz
+    from jetlake.server.observe.leafz import leafz
 
     return {
         "CONNZ": connz.connz,
@@ -236,7 +309,7 @@ def _account_pages() -> dict[str, Callable[[Server, Query], Any]]:
         "JSZ": jsz.jsz_account,
         "INFO": accountz.one_account,
         "STATZ": accountz.one_account_statz,
-        "LEAFZ": nothing.leafz,
+        "LEAFZ": leafz,
     }
 
 

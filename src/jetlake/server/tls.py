@@ -14,20 +14,42 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from jetlake.broker.endpoint import Endpoint
 from jetlake.config import TlsOptions
 from jetlake.errors import JetLakeError
 from jetlake.server.address import peer_of
 from jetlake.server.connection import ClientConnection
+from jetlake.server.peer_connection import PeerConnection
+from jetlake.server.proxy_protocol import BLOCK_SIZE_MAX, BadHeader, parse
 from jetlake.wire import writer
 
 if TYPE_CHECKING:
+    from jetlake.broker.client import Client
     from jetlake.server.server import Server
 
-_HANDSHAKE = b"\x16"
+_HEADER_S_MAX = 5.0
+_HEADER_PAUSE_S = 0.01  # between two looks at a header that is not whole yet
+HANDSHAKE = b"\x16"
 _VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+
+
+class Handshakes:
+    """How many there were in this second."""
+
+    def __init__(self) -> None:
+        self._second = self._count = 0
+
+    def take(self, count_max: int) -> bool:
+        """Count one more; False when there may be no more of them. 0: no limit."""
+        second = int(time.monotonic())
+        if second != self._second:
+            self._second, self._count = second, 0
+        self._count += 1
+        return not 0 < count_max < self._count
 
 
 class BadCertificate(JetLakeError):
@@ -81,6 +103,8 @@ def make_context(options: TlsOptions) -> ssl.SSLContext:
     except OSError as error:  # ssl.SSLError is one
         files = f"{options.cert_file} with key {options.key_file}"
         raise BadCertificate(f"error parsing X509 certificate/key pair: {files}: {_problem(error)}") from error
+    if options.curve:
+        context.set_ecdh_curve(options.curve)
     if options.verify:
         context.verify_mode = ssl.CERT_REQUIRED
         try:
@@ -101,12 +125,16 @@ async def welcome(server: Server, sock: socket.socket) -> None:
     except OSError:  # gone already
         sock.close()
         return
+    if server.options.tls is not None and not server.handshakes.take(server.options.tls.connection_rate_limit):
+        server.log("error", f"Rate limit of TLS connections exceeded: {host}:{port}")
+        sock.close()
+        return
     connection = ClientConnection(server)
-    client = connection.client = server.accept(connection, host, port)
+    client = connection.peer = connection.client = server.accept(connection, Endpoint(host, port))
     try:
         await _greet(server, connection, sock)
     except Exception as error:
-        if isinstance(error, OSError | HandshakeFailed | TimeoutError):  # ssl.SSLError is an OSError
+        if isinstance(error, OSError | HandshakeFailed | BadHeader | TimeoutError):  # ssl.SSLError is an OSError
             server.log("debug", f"{server.broker.label(client)} - TLS handshake error: {str(error) or 'timeout'}")
         else:
             server.failed(f"TLS handshake cid={client.cid}", error)
@@ -117,24 +145,30 @@ async def welcome(server: Server, sock: socket.socket) -> None:
 
 async def _greet(server: Server, connection: ClientConnection, sock: socket.socket) -> None:
     options, context, loop = server.options.tls, server.tls, server.loop
-    assert options is not None and context is not None and connection.client is not None
+    assert connection.client is not None
+    if options is None or context is None:  # a proxy may speak first, all else is as without it
+        await _send_info(server, connection, sock)
+        await _take_header(server, connection.client, sock)
+        await loop.connect_accepted_socket(lambda: connection, sock)
+        return
     is_first, fallback_s = options.handshake_first, options.handshake_first_fallback_s
     if is_first and fallback_s is not None:
-        is_first = await _is_readable(loop, sock, fallback_s)
+        is_first = await is_readable(loop, sock, fallback_s)
     if not is_first:
-        await loop.sock_sendall(sock, writer.info(server.broker.info(connection.client)))
-        connection.is_greeted = True
+        await _send_info(server, connection, sock)
+    if server.options.proxy_protocol:
+        await _take_header(server, connection.client, sock)
     if server.broker.is_full():
         await loop.connect_accepted_socket(lambda: connection, sock)  # which refuses it
         return
-    if await _is_readable(loop, sock, options.timeout_s):
-        is_tls = sock.recv(1, socket.MSG_PEEK) == _HANDSHAKE
+    if await is_readable(loop, sock, options.timeout_s):
+        is_tls = sock.recv(1, socket.MSG_PEEK) == HANDSHAKE
     else:
         is_tls = False
         if is_first or not server.options.allow_non_tls:
             raise TimeoutError
     if is_tls:
-        await _shake_hands(loop, connection, sock, context, options.timeout_s)
+        await shake_hands(loop, connection, sock, context, options.timeout_s)
         connection.is_tls_first = is_first
     elif server.options.allow_non_tls and not is_first:
         await loop.connect_accepted_socket(lambda: connection, sock)
@@ -142,13 +176,42 @@ async def _greet(server: Server, connection: ClientConnection, sock: socket.sock
         raise HandshakeFailed("first record does not look like a TLS handshake")
 
 
-async def _shake_hands(
+async def _send_info(server: Server, connection: ClientConnection, sock: socket.socket) -> None:
+    assert connection.client is not None
+    info = server.broker.info(connection.client)
+    if server.options.proxy_protocol:
+        info.pop("client_ip")  # whose it is is not known yet
+    await server.loop.sock_sendall(sock, writer.info(info))
+    connection.is_greeted = True
+
+
+async def _take_header(server: Server, client: Client, sock: socket.socket) -> None:
+    """Let a proxy say whom it stands for. Raises BadHeader, or TimeoutError when it does not come to an end."""
+    until_s = server.loop.time() + _HEADER_S_MAX
+    while True:
+        if not await is_readable(server.loop, sock, max(until_s - server.loop.time(), 0.001)):
+            return  # whoever says nothing has no proxy
+        data = sock.recv(BLOCK_SIZE_MAX, socket.MSG_PEEK)
+        header = parse(data)
+        if header is not None:
+            break
+        if not data or server.loop.time() > until_s:
+            raise TimeoutError
+        await asyncio.sleep(_HEADER_PAUSE_S)
+    if header.size:
+        sock.recv(header.size)
+    if header.host:
+        client.move_to(header.host, header.port)
+
+
+async def shake_hands(
     loop: asyncio.AbstractEventLoop,
-    connection: ClientConnection,
+    connection: PeerConnection,
     sock: socket.socket,
     context: ssl.SSLContext,
     timeout_s: float,
 ) -> None:
+    """Speak TLS with a peer that began to; who is refused is sent the alert that says why."""
     with sock.dup() as second:
         try:
             await loop.connect_accepted_socket(lambda: connection, sock, ssl=context, ssl_handshake_timeout=timeout_s)
@@ -158,7 +221,7 @@ async def _shake_hands(
             raise
 
 
-async def _is_readable(loop: asyncio.AbstractEventLoop, sock: socket.socket, timeout_s: float) -> bool:
+async def is_readable(loop: asyncio.AbstractEventLoop, sock: socket.socket, timeout_s: float) -> bool:
     """Wait until there is something to read, or for so long."""
     ready = asyncio.Event()
     loop.add_reader(sock, ready.set)

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jetlake.spark.frames import read, read_stream
+    from jetlake.spark.names import register
     from jetlake.spark.source import JetStreamSource
     from jetlake.spark.spark_session import session
 
 _HOMES = {"read": "frames", "read_stream": "frames", "session": "spark_session", "JetStreamSource": "source"}
+_HOMES |= {"register": "names"}
 
-__all__ = ["JetStreamSource", "read", "read_stream", "session"]
+__all__ = ["JetStreamSource", "read", "read_stream", "register", "session"]
 
 
 def __getattr__(name: str) -> Any:

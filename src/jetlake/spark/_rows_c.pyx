@@ -8,8 +8,8 @@ from array import array as make_array
 
 from jetlake.errors import MessageTooLarge
 from jetlake.ops import OP_MSG_ID, OP_WORDS
-from jetlake.store._record_py import BadRecord, decode
-from jetlake.store._record_c cimport (
+from jetlake.store.records._record_py import BadRecord, decode
+from jetlake.store.records._record_c cimport (
     HEADERS_SIZE_MAX,
     MSG_ID,
     NOT_MESSAGE,
@@ -22,7 +22,7 @@ from jetlake.store._record_c cimport (
     record_size,
 )
 
-cdef extern from "jetlake/store/record.h" nogil:
+cdef extern from "jetlake/store/records/record.h" nogil:
     uint64_t xxh64 "jl_xxh64"(const uint8_t* data, size_t size, uint64_t seed)
     void store64 "jl_store64"(uint8_t* data, uint64_t value)
 

@@ -6,8 +6,8 @@ from array import array
 
 from jetlake.errors import MessageTooLarge
 from jetlake.ops import OP_MSG_ID, OP_WORDS
-from jetlake.store._record_py import BadRecord, Record, decode, encode, measure
 from jetlake.store.format import HEADERS_SIZE_MAX, MSG_ID, NOT_MESSAGE, PAYLOAD_SIZE_MAX, SUBJECT_SIZE_MAX, Buffer
+from jetlake.store.records._record_py import BadRecord, Record, decode, encode, measure
 
 _LIMITS = (("subject", SUBJECT_SIZE_MAX), ("headers", HEADERS_SIZE_MAX), ("payload", PAYLOAD_SIZE_MAX))
 

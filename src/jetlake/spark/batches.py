@@ -25,9 +25,9 @@ from pyspark.sql.types import (
 )
 
 from jetlake.errors import BadSubject
-from jetlake.spark.errors import BadOption
 from jetlake.store.format import Buffer
 from jetlake.subjects import check_subject, is_literal, matches
+from jetlake.table.errors import BadOption
 from jetlake.wire.headers import append_headers
 
 _TEXTS = (StringType, BinaryType)

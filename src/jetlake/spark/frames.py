@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from jetlake.spark.errors import BadOption
-from jetlake.spark.options import split_list
+from jetlake.spark.compat import register_source
 from jetlake.spark.source import JetStreamSource
-from jetlake.spark.where import pruning
+from jetlake.table.errors import BadOption
+from jetlake.table.options import split_list
+from jetlake.table.where import pruning
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +30,7 @@ def read(spark: SparkSession, where: str = "", schema: str = "", **options: Any)
 
     Options have the names of the data source's: read(spark, path="/data", stream="ORDERS", startSeq=100).
     """
-    given = _texts(options)
+    given = texts(options)
     if not where:
         return _table(spark, schema, given)
     _narrow(spark, where, given)
@@ -81,17 +82,17 @@ def _columns(schema: str) -> StructType:
 
 def load(spark: SparkSession, schema: str = "", **options: Any) -> DataFrame:
     """A stream as a table that Spark plans when it is first used."""
-    reader = spark.read.format(_registered(spark)).options(**_texts(options))
+    reader = spark.read.format(register_source(spark, JetStreamSource)).options(**texts(options))
     return (reader.schema(schema) if schema else reader).load()
 
 
 def read_stream(spark: SparkSession, schema: str = "", **options: Any) -> DataFrame:
     """A stream as a table that goes on."""
-    reader = spark.readStream.format(_registered(spark)).options(**_texts(options))
+    reader = spark.readStream.format(register_source(spark, JetStreamSource)).options(**texts(options))
     return (reader.schema(schema) if schema else reader).load()
 
 
-def _texts(options: dict[str, Any]) -> dict[str, str]:
+def texts(options: dict[str, Any]) -> dict[str, str]:
     """Options as Spark takes them. A path is meant as seen from here: Spark's processes may stand somewhere else."""
     texts = {}
     for name, value in options.items():
@@ -100,9 +101,3 @@ def _texts(options: dict[str, Any]) -> dict[str, str]:
         if value is not None:
             texts[name] = str(value).lower() if isinstance(value, bool) else str(value)
     return texts
-
-
-def _registered(spark: SparkSession) -> str:
-    """Spark finds the source by itself where JetLake is installed; it does no harm to tell it again."""
-    spark.dataSource.register(JetStreamSource)
-    return JetStreamSource.name()

@@ -13,9 +13,9 @@ from typing import Literal
 import msgspec
 
 from jetlake.errors import CorruptBlock, StoreError
-from jetlake.jetstream.stream_meta import LEDGER_NAME
+from jetlake.jetstream.streams.meta import LEDGER_NAME
 from jetlake.store import FileStore
-from jetlake.store.files import OS_FILES, Files, atomic_write
+from jetlake.store.disk.files import OS_FILES, Files, atomic_write
 from jetlake.store.format import hash64
 
 __all__ = ["LEDGER_NAME", "Entry", "Ledger"]

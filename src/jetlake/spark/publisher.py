@@ -21,12 +21,12 @@ from typing import Any
 import xxhash
 
 from jetlake.clock import SECOND_NS
-from jetlake.spark.blocks import Selection
-from jetlake.spark.errors import ServerError
-from jetlake.spark.nats import Connection, Disconnected
-from jetlake.spark.options import Options
 from jetlake.spark.server_ledger import ServerLedger
-from jetlake.spark.url_origin import UrlOrigin
+from jetlake.table.blocks import Selection
+from jetlake.table.errors import ServerError
+from jetlake.table.nats import Connection, Disconnected
+from jetlake.table.options import Options
+from jetlake.table.url_origin import UrlOrigin
 
 _FLUSH_SIZE = 256 * 1024
 _HALF_SIZE_MAX = 8 * 1024 * 1024

@@ -15,8 +15,8 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from jetlake.spark.errors import ServerError
-from jetlake.spark.nats import ApiRefused, Connection
+from jetlake.table.errors import ServerError
+from jetlake.table.nats import ApiRefused, Connection
 
 STREAM = "JETLAKE_SPARK"
 _PREFIX = "$JETLAKE.SPARK"

@@ -15,17 +15,18 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from jetlake.spark.batches import RowMaker, check_columns
-from jetlake.spark.errors import BadOption, NoStream, ServerError
-from jetlake.spark.nats import ApiRefused, Connection
-from jetlake.spark.options import Options, split_list
+from jetlake.spark.compat import DataSourceStreamArrowWriter
 from jetlake.spark.publisher import Publisher
 from jetlake.spark.server_ledger import ServerEntry, ServerLedger
 from jetlake.spark.store_writer import batch_of_query
-from jetlake.spark.worker import settle
+from jetlake.spark.worker import one_line_errors, settle
+from jetlake.table.errors import BadOption, NoStream, ServerError
+from jetlake.table.nats import ApiRefused, Connection
+from jetlake.table.options import Options, split_list
 
 _STREAM_NOT_FOUND = 10059
 _ATTEMPTS_MAX = 100
@@ -53,6 +54,7 @@ class ServerWriter:
             _ensure_stream(link, options)
             ServerLedger(link, options.stream).ensure()
 
+    @one_line_errors()
     def publish(self, iterator: Iterator[pa.RecordBatch], writer: str, batch: int) -> Published:
         """A task's work: every row that is not in the stream yet."""
         settle()
@@ -85,6 +87,7 @@ class ServerWriter:
                 return fresh
         raise ServerError(f"{link.where}: the ledger's entry of {writer} never holds still")
 
+    @one_line_errors()
     def finish(self, messages: list[WriterCommitMessage | None]) -> None:
         """The driver's work: record that the batch is done."""
         results = [message for message in messages if isinstance(message, Published)]

@@ -16,14 +16,14 @@ from jetlake.clock import Clock, system_clock
 from jetlake.errors import CorruptBlock
 from jetlake.spark.batches import Rows
 from jetlake.spark.rows import encode_rows, shift
-from jetlake.store.block import MsgBlock
-from jetlake.store.block_file import BlockFile
-from jetlake.store.block_scan import Body, scan_block
-from jetlake.store.check_block import SIZES
-from jetlake.store.files import OS_FILES, Files
+from jetlake.store.blocks.block import MsgBlock
+from jetlake.store.blocks.block_file import BlockFile
+from jetlake.store.blocks.block_scan import Body, scan_block
+from jetlake.store.blocks.sidecar import encode_sidecar, seal
+from jetlake.store.disk.files import OS_FILES, Files
 from jetlake.store.format import HEADER_SIZE, BlockHeader, block_name, sidecar_name
-from jetlake.store.sidecar import encode_sidecar, seal
-from jetlake.store.subject_table import SubjectTable
+from jetlake.store.index.subject_table import SubjectTable
+from jetlake.store.verify.check_block import SIZES
 from jetlake.store.view import pinned
 
 _RECORD_OVERHEAD_MAX = 64

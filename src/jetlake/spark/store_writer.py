@@ -21,29 +21,29 @@ from msgspec.structs import replace
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
     WriterCommitMessage,
 )
 from pyspark.sql.types import StructType
 
 from jetlake.clock import system_clock
 from jetlake.errors import StoreLocked
-from jetlake.jetstream.stream_config import StreamConfig
-from jetlake.jetstream.stream_meta import LOCK_NAME, StreamMeta, write_meta
+from jetlake.jetstream.streams.config import StreamConfig
+from jetlake.jetstream.streams.meta import LOCK_NAME, StreamMeta, write_meta
 from jetlake.spark.batches import RowMaker, check_columns
+from jetlake.spark.compat import DataSourceStreamArrowWriter
 from jetlake.spark.errors import SparkError
 from jetlake.spark.ledger import Entry, Ledger
-from jetlake.spark.options import Options, split_list
 from jetlake.spark.rows import operations
 from jetlake.spark.staging import BlockStager, Numbered, StagedBlock, bodies, number
 from jetlake.spark.target import find_target, swap_in
-from jetlake.spark.worker import settle
+from jetlake.spark.worker import one_line_errors, settle
 from jetlake.store import FileStore, format
-from jetlake.store.checkpoint import Checkpoint, write_checkpoint
-from jetlake.store.file_options import options_of
-from jetlake.store.files import OS_FILES
-from jetlake.store.record import decode
+from jetlake.store.blocks.checkpoint import Checkpoint, write_checkpoint
+from jetlake.store.disk.file_options import options_of
+from jetlake.store.disk.files import OS_FILES
+from jetlake.store.records.record import decode
 from jetlake.subjects import decode_subject
+from jetlake.table.options import Options, split_list
 
 _SUBJECTS_MAX = 64
 _NUMBERED_PER_CORE = 4  # blocks at a time: they wait for the disk in turn
@@ -72,6 +72,7 @@ class StoreWriter:
         self._run = str(uuid.uuid4())
         self._writer = options.job_id or self._run
 
+    @one_line_errors()
     def stage(self, iterator: Iterator[pa.RecordBatch], writer: str, batch: int) -> Staged:
         """A task's work: its rows in blocks of a directory of its own."""
         settle()
@@ -95,6 +96,7 @@ class StoreWriter:
         is_copy = config.mirror is not None or bool(config.sources) or config.subject_transform is not None
         return () if is_copy else config.subjects
 
+    @one_line_errors()
     def finish(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """The driver's work: all tasks' blocks become part of the store, or none does."""
         settle()

@@ -27,21 +27,23 @@ from typing import NotRequired, TypedDict
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
+from pyspark.sql.types import StructType
+
+from jetlake.spark.compat import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import StructType
-
-from jetlake.spark.errors import BadOption, NoStream, OffsetMismatch
-from jetlake.spark.options import Options, time_ns_of
-from jetlake.spark.origin import Origin, open_origin
-from jetlake.spark.schema import RowBuilder
 from jetlake.spark.source import read_partition
-from jetlake.store.sequence_set import SequenceSet
+from jetlake.spark.types import to_arrow
+from jetlake.spark.worker import one_line_errors
+from jetlake.store.index.sequence_set import SequenceSet
+from jetlake.table.errors import BadOption, NoStream, OffsetMismatch
+from jetlake.table.options import Options, time_ns_of
+from jetlake.table.origin import Origin, open_origin
+from jetlake.table.schema import RowBuilder
 
 _log = logging.getLogger("jetlake.spark")
 
@@ -64,7 +66,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     """A streaming read."""
 
     def __init__(self, options: Options, schema: StructType) -> None:
-        RowBuilder(schema, options)  # says what is wrong with it before anything is read
+        RowBuilder(to_arrow(schema), options)  # says what is wrong with it before anything is read
         if options.end_seq is not None or options.end_time:
             raise BadOption("endSeq and endTime are for batch reads; a streaming read goes on")
         # Where to begin is part of the first offset, and holds for the whole query.
@@ -73,9 +75,14 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._schema = schema
         self._origin: Origin | None = None
         self._target: dict[str, int] | None = None  # AvailableNow: read no further
+        self._first: Offset | None = None
+        self._reached: Offset | None = None  # for a Spark that does not tell where a batch begins
 
+    @one_line_errors()
     def initialOffset(self) -> Offset:
         """Where a new query begins."""
+        if self._first is not None:
+            return self._first
         origin = self._refreshed()
         return {stream: self._first_place(origin, stream) for stream in origin.streams()}
 
@@ -107,8 +114,21 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         origin = self._refreshed()
         self._target = {stream: origin.bounds(stream).last_seq for stream in origin.streams()}
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """The end of the next micro-batch; the same offset when there is nothing new."""
+    @one_line_errors()
+    def latestOffset(self, start: Offset | None = None, limit: ReadLimit | None = None) -> Offset:
+        """The end of the next micro-batch; the same offset when there is nothing new.
+
+        Before Spark 4.2 there are no arguments: a batch begins where the one before ended. After a restart Spark has
+        the last batch planned again before it comes here.
+        """
+        if start is None:
+            start = self._reached
+        if start is None:
+            start = self._first = self.initialOffset()  # Spark will ask for it after this
+        self._reached = self._latest(start, limit or ReadAllAvailable())
+        return self._reached
+
+    def _latest(self, start: Offset, limit: ReadLimit) -> Offset:
         origin = self._refreshed()
         streams = origin.streams()
         for stream in start:
@@ -179,9 +199,11 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             for stream in self._origin.streams()
         }
 
+    @one_line_errors()
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
         """What each task reads of a micro-batch."""
         origin = self._origin if self._origin is not None else self._refreshed()
+        self._reached = end
         tasks: list[InputPartition] = []
         for stream, place in end.items():
             first_seq = _first_seq(start.get(stream), place)
@@ -189,7 +211,8 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 continue
             _check_identity(origin, stream, place)
             self._check_same(origin, stream, first_seq, place)
-            tasks += origin.plan_range(stream, first_seq, place["seq"], time_ns_of(place.get("startTime", "")))
+            time_ns_min = time_ns_of(place.get("startTime", ""))
+            tasks += map(InputPartition, origin.plan_range(stream, first_seq, place["seq"], time_ns_min))
         return tasks
 
     def _check_same(self, origin: Origin, stream: str, first_seq: int, place: Place) -> None:

@@ -17,8 +17,8 @@ from typing import NamedTuple
 from jetlake.config.options import AccountJetStream, JetStreamLimits
 from jetlake.jetstream.encryption import STATE_NAME
 from jetlake.jetstream.errors import ApiError
-from jetlake.jetstream.stream_config import StreamConfig
-from jetlake.jetstream.stream_meta import (
+from jetlake.jetstream.streams.config import StreamConfig
+from jetlake.jetstream.streams.meta import (
     META_NAME,
     MSGS_NAME,
     account_directory,
@@ -26,14 +26,15 @@ from jetlake.jetstream.stream_meta import (
     stream_directory,
     tomb_directory,
 )
-from jetlake.jetstream.stream_rules import check_config, check_create
-from jetlake.spark.errors import BadOption, SparkError
+from jetlake.jetstream.streams.rules import check_config, check_create
+from jetlake.spark.errors import SparkError
 from jetlake.spark.ledger import LEDGER_NAME
-from jetlake.spark.locate import ACCOUNT_DEFAULT, ROOT_NAME, directories
-from jetlake.spark.options import Options
-from jetlake.store.files import OS_FILES, is_temp
+from jetlake.store.disk.files import OS_FILES, is_temp
 from jetlake.store.format import CHECKPOINT_NAME, LOCK_NAME, parse_block_name
 from jetlake.subjects import overlaps
+from jetlake.table.errors import BadOption
+from jetlake.table.locate import ACCOUNT_DEFAULT, ROOT_NAME, directories
+from jetlake.table.options import Options
 
 _OWN_NAMES = {CHECKPOINT_NAME, LOCK_NAME, LEDGER_NAME}
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2

@@ -5,6 +5,10 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from jetlake.errors import JetLakeError
 
 _settled_module_count = 0
 
@@ -20,3 +24,17 @@ def settle() -> None:
     if "SPARK_REUSE_WORKER" in os.environ and len(sys.modules) != _settled_module_count:
         _settled_module_count = len(sys.modules)
         gc.freeze()
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """An error of ours says what is wrong: Spark shows it without the traceback of the process that met it.
+
+    The setting is of that process alone, which ends with the error.
+    """
+    try:
+        yield
+    except JetLakeError:
+        if "SPARK_REUSE_WORKER" in os.environ:
+            os.environ["SPARK_HIDE_TRACEBACK"] = "1"
+        raise

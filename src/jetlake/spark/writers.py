@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter
 from pyspark.sql.types import StructType
 
-from jetlake.spark.errors import BadOption
-from jetlake.spark.options import Options
+from jetlake.table.errors import BadOption
+from jetlake.table.options import Options
 
 
 def batch_writer(options: Options, schema: StructType, overwrite: bool) -> DataSourceWriter:

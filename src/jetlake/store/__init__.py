@@ -12,8 +12,8 @@ from jetlake.store.api import (
     StreamState,
     StreamStore,
 )
-from jetlake.store.envelope import Cipher, Compression, KeySource
-from jetlake.store.file_options import FileOptions
+from jetlake.store.blocks.envelope import Cipher, Compression, KeySource
+from jetlake.store.disk.file_options import FileOptions
 from jetlake.store.filestore import FileStore
 from jetlake.store.format import NEVER_NS
 from jetlake.store.memstore import MemStore

@@ -12,25 +12,25 @@ from __future__ import annotations
 from abc import abstractmethod
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 
 from jetlake.errors import BadRequest, CorruptBlock, LimitExceeded, MessageNotFound, StoreClosed
 from jetlake.ops import OP_ADMITTED, OP_EXPECTS, OP_MSG_ID, OP_SPECIAL, OP_WORDS
-from jetlake.store._encode_py import op_problem
 from jetlake.store.api import Discard, Pending, SimpleState, StoredMsg, StreamLimits, StreamState
-from jetlake.store.block import MsgBlock
-from jetlake.store.bulk_removal import remove_all
-from jetlake.store.encode import encode_batch
-from jetlake.store.format import BLOCK_SEQ_SPAN_MAX, EXPIRES, MSG_ID, NEVER_NS, SEQ_MAX, SKIP, Buffer
+from jetlake.store.batch_at import SEQ_SPAN_MAX, append_some, record_room
+from jetlake.store.blocks.block import MsgBlock
+from jetlake.store.format import EXPIRES, MSG_ID, NEVER_NS, SEQ_MAX, SKIP, Buffer
 from jetlake.store.locked import locked
 from jetlake.store.queries import Filter
-from jetlake.store.record import Record, check_sizes, encode
-from jetlake.store.retention import Retention
-from jetlake.store.varint import encode_varint
+from jetlake.store.records._encode_py import op_problem
+from jetlake.store.records.encode import encode_batch
+from jetlake.store.records.record import Record, check_sizes, encode
+from jetlake.store.records.varint import encode_varint
+from jetlake.store.retention.bulk_removal import remove_all
+from jetlake.store.retention.retention import Retention
 from jetlake.subjects import check_tokens, decode_subject, encode_subject
 
-# Flags, three lengths and the trailer.
-_RECORD_OVERHEAD_MAX = 1 + 3 * 5 + 2 + 32
-_SEQ_SPAN_MAX = BLOCK_SEQ_SPAN_MAX // 2  # of a block's messages; skipped ones may follow
+_NO_EXPIRY: array[int] = array("q")
 
 
 class BlockStore(Retention):
@@ -69,9 +69,17 @@ class BlockStore(Retention):
 
     @locked
     def append_at(
-        self, seq: int, time_ns: int, subject: str, payload: Buffer, headers: Buffer = b"", *, expires_ns: int = 0
+        self,
+        seq: int,
+        time_ns: int,
+        subject: str,
+        payload: Buffer,
+        headers: Buffer = b"",
+        *,
+        expires_ns: int = 0,
+        msg_id: bool = False,
     ) -> None:
-        """Store a message with a given sequence and time (replication). Sequences between are skipped."""
+        """Store a message with a given sequence and time. Sequences between are skipped; discard=new is not asked."""
         self._check_writable()
         if not self.catalog.last_seq < seq <= SEQ_MAX:
             raise BadRequest(f"sequence {seq} does not follow {self.catalog.last_seq}")
@@ -83,36 +91,78 @@ class BlockStore(Retention):
         check_sizes(len(subject_bytes), len(headers), len(payload))
         if seq > self.catalog.last_seq + 1:
             self._skip(seq - self.catalog.last_seq - 1, time_ns)
-        self._put(seq, time_ns, subject_bytes, headers, payload, expires_ns, 0)
+        self._put(seq, time_ns, subject_bytes, headers, payload, expires_ns, MSG_ID if msg_id else 0)
         self._done()
 
-    def append_batch(self, data: Buffer, ops: array[int], first: int = 0, stop: int | None = None) -> tuple[int, int]:
+    @locked
+    def check_new(self, subject: bytes, headers: Buffer, payload: Buffer, *, is_rollup: bool = False) -> None:
+        """LimitExceeded when discard=new refuses a message."""
+        self._check_discard_new(subject, self._size(subject, headers, payload), is_rollup)
+
+    def append_batch(
+        self,
+        data: Buffer,
+        ops: array[int],
+        first: int = 0,
+        stop: int | None = None,
+        time_ns: int | None = None,
+    ) -> tuple[int, int]:
         """Store the messages that operations first..stop-1 describe (see `jetlake.ops`), up to one that is special, or
         whose subject has another last sequence than it expects.
 
-        Returns the sequence of the first one, and the operation at which it stopped. It also stops in front of one
-        that discard=new refuses; if that is the first, it raises LimitExceeded.
+        All of them get one time, the clock's if none is given. Returns the sequence of the first one, and the operation
+        at which it stopped. It also stops in front of one that discard=new refuses; if that is the first, it raises
+        LimitExceeded.
         """
         with self.lock:
             self._check_writable()
             stop = len(ops) // OP_WORDS if stop is None else stop
             stop = min(stop, first + self._seqs_left())
             first_seq = self.catalog.last_seq + 1
+            time_ns = self._now() if time_ns is None else time_ns
             if self.limits.is_bounded and self._must_store_singly(ops, first, stop):
-                done = self._append_singly(data, ops, first, stop)
+                done = self._append_singly(data, ops, first, stop, time_ns)
             else:
-                done = self._append_all(data, ops, first, stop)
+                done = self._append_all(data, ops, first, stop, time_ns)
             if self.autocommit and done > first:
                 self.commit()
             return first_seq, done
 
     @locked
-    def skip(self, count: int = 1) -> int:
+    def append_batch_at(
+        self,
+        data: Buffer,
+        ops: array[int],
+        seqs: array[int],
+        times: array[int],
+        expires: array[int] = _NO_EXPIRY,
+        *,
+        stop: int | None = None,
+    ) -> None:
+        """Store the messages that operations up to `stop` describe, with given sequences and times (replication).
+
+        Sequences must rise; those between are skipped. `expires` has a time for each message, 0 for one that stays, or
+        nothing. Nothing is refused: limits remove the oldest. What is wrong with a message is raised after those
+        before it are stored.
+        """
+        self._check_writable()
+        stop, first = len(ops) // OP_WORDS if stop is None else stop, 0
+        over: list[int] = []
+        while first < stop:
+            first = append_some(self, data, ops, seqs, times, expires, first, stop, over)
+        if over:
+            self._trim_subjects(over)
+        if self.limits.is_bounded:
+            self._enforce()
+        self._done()
+
+    @locked
+    def skip(self, count: int = 1, time_ns: int | None = None) -> int:
         """Use up sequences without a message; the last one used."""
         self._check_writable()
         if not 0 < count <= SEQ_MAX - self.catalog.last_seq:
             raise BadRequest(f"cannot skip {count} sequences after {self.catalog.last_seq}")
-        self._skip(count, self._now())
+        self._skip(count, self._now() if time_ns is None else time_ns)
         self._done()
         return self.catalog.last_seq
 
@@ -245,19 +295,19 @@ class BlockStore(Retention):
     @locked
     def all_last_seqs(self) -> list[int]:
         """The last sequence of every subject, ascending."""
-        return self.queries.last_seqs(self.queries.filter(">"), None, None)
+        return self.queries.last_seqs(self.queries.filter(">"), None, None).tolist()
 
     @locked
     def multi_last_seqs(
         self, filters: Sequence[str], max_seq: int | None = None, count_max: int | None = None
     ) -> list[int]:
         """The last sequence, at or before max_seq, of every subject that one of the filters matches, ascending."""
-        return self.queries.last_seqs(self.queries.filter(filters), max_seq, count_max)
+        return self.queries.last_seqs(self.queries.filter(filters), max_seq, count_max).tolist()
 
     @locked
     def matching_seqs(self, filters: str | Sequence[str], first: int, last: int) -> list[int]:
         """The live messages between two sequences that one of the filters matches, ascending."""
-        return list(self.queries.matching(self.queries.filter(filters), first, last + 1))
+        return list(chain.from_iterable(self.queries.matching(self.queries.filter(filters), first, last + 1)))
 
     @locked
     def num_pending(self, start: int, filters: str | Sequence[str] = ">", *, last_per_subject: bool = False) -> Pending:
@@ -360,12 +410,12 @@ class BlockStore(Retention):
         self._done()
 
     @locked
-    def update(self, limits: StreamLimits) -> None:
+    def update(self, limits: StreamLimits, now_ns: int | None = None) -> None:
         """Take other limits, and enforce them at once."""
         self._check_writable()
         self.limits = limits
         self.expiry.restart()
-        self._apply_limits()
+        self._apply_limits(self.clock() if now_ns is None else now_ns)
         self._done()
 
     @locked
@@ -421,16 +471,16 @@ class BlockStore(Retention):
             self._trim_subjects([slot])
         self._enforce()
 
-    def _append_all(self, data: Buffer, ops: array[int], first: int, stop: int) -> int:
+    def _append_all(self, data: Buffer, ops: array[int], first: int, stop: int, time_ns: int) -> int:
         """Store operations with as few kernel calls as there are chunks and blocks to fill; where it stopped."""
-        catalog, time_ns = self.catalog, self._now()
+        catalog = self.catalog
         over: list[int] = []
         while first < stop:
             seq = catalog.last_seq + 1
             block = self._block_for(seq)
             index = block.index
             assert index is not None
-            chunk = block.chunks[-1] if block.chunks else block.room(_record_room(ops, first, len(data)))
+            chunk = block.chunks[-1] if block.chunks else block.room(record_room(ops, first, len(data)))
             if index.count + stop - first > len(index.offsets):
                 index.reserve(stop - first)
             done, used, size = encode_batch(
@@ -454,7 +504,7 @@ class BlockStore(Retention):
                 over,
             )
             if done == first:
-                if block.room(_record_room(ops, first, len(data))) is chunk:
+                if block.room(record_room(ops, first, len(data))) is chunk:
                     break  # not for want of room
                 continue
             index.extend(seq, done - first)
@@ -484,7 +534,7 @@ class BlockStore(Retention):
         columns = (sum(ops[first * OP_WORDS + field : stop * OP_WORDS : OP_WORDS]) for field in (1, 5, 7))
         return sum(columns) + (stop - first) * (self.size_fixed + self.size_headers)
 
-    def _append_singly(self, data: Buffer, ops: array[int], first: int, stop: int) -> int:
+    def _append_singly(self, data: Buffer, ops: array[int], first: int, stop: int, time_ns: int) -> int:
         """Store operations one by one; where it stopped."""
         view = memoryview(data)
         for number in range(first, stop):
@@ -504,7 +554,7 @@ class BlockStore(Retention):
                     raise
                 return number
             flags = MSG_ID if op[9] & OP_MSG_ID else 0
-            self._put(self.catalog.last_seq + 1, self._now(), bytes(subject), headers, payload, 0, flags)
+            self._put(self.catalog.last_seq + 1, time_ns, bytes(subject), headers, payload, 0, flags)
         return stop
 
     def _skip(self, count: int, time_ns: int) -> None:
@@ -532,7 +582,7 @@ class BlockStore(Retention):
     def _block_for(self, seq: int) -> MsgBlock:
         """The active block, or a new one when it is full."""
         block = self.catalog.blocks[-1]
-        if block.body_size < self.block_size_max and seq - block.first_seq <= _SEQ_SPAN_MAX:
+        if block.body_size < self.block_size_max and seq - block.first_seq <= SEQ_SPAN_MAX:
             return block
         self._rotate()
         return self.catalog.active
@@ -611,9 +661,3 @@ def _message(record: Record) -> StoredMsg:
 def _subject_bytes(subject: str) -> bytes:
     check_tokens(subject)
     return encode_subject(subject)
-
-
-def _record_room(ops: array[int], number: int, data_size: int) -> int:
-    """At least as many bytes as an operation's record takes, if it is one at all."""
-    at = number * OP_WORDS
-    return min(ops[at + 1] + ops[at + 5] + ops[at + 7], data_size) + _RECORD_OVERHEAD_MAX

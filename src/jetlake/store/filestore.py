@@ -23,19 +23,33 @@ from typing import Self
 
 from jetlake.clock import SECOND_NS, Clock, system_clock
 from jetlake.errors import CorruptBlock, StoreFrozen
-from jetlake.store import maintenance
 from jetlake.store.api import StreamLimits
-from jetlake.store.block import CACHED_CHUNKS_MAX, BlockIndex, MsgBlock
-from jetlake.store.block_file import BlockFile, envelope_of, frame_cuts, is_under, key_of
-from jetlake.store.catalog import Catalog
-from jetlake.store.checkpoint import Checkpoint, write_checkpoint
-from jetlake.store.commit import SMALL_SIZE_MAX, BlockWrite, Commit, Floor, remove_block
-from jetlake.store.compaction import dead_part
+from jetlake.store.blocks.block import CACHED_CHUNKS_MAX, BlockIndex, MsgBlock
+from jetlake.store.blocks.block_file import BlockFile, envelope_of, frame_cuts, is_under, key_of
+from jetlake.store.blocks.catalog import Catalog
+from jetlake.store.blocks.checkpoint import Checkpoint, write_checkpoint
+from jetlake.store.blocks.envelope import Cipher, key_check
+from jetlake.store.blocks.removal import ERASE, LOST, REMOVED, RemovalGroup, decode_group
+from jetlake.store.blocks.sealed_file import Sealer
+from jetlake.store.blocks.sidecar import Seal, seal
+from jetlake.store.disk import maintenance
+from jetlake.store.disk.commit import (
+    LOGGED_SIZE_MAX,
+    SMALL_SIZE_MAX,
+    UNSYNCED_SIZE_MAX,
+    BlockWrite,
+    Commit,
+    Floor,
+    SmallCommit,
+    remove_block,
+)
+from jetlake.store.disk.compaction import dead_part
+from jetlake.store.disk.file_options import FileOptions
+from jetlake.store.disk.files import OS_FILES, Files, is_no_space
+from jetlake.store.disk.legacy import migrate
+from jetlake.store.disk.recover import load_index, outward_groups, rebuild_sidecar, recover
+from jetlake.store.disk.rewrite import Rewrite
 from jetlake.store.engine import BlockStore
-from jetlake.store.envelope import Cipher, key_check
-from jetlake.store.expiry import Expiry
-from jetlake.store.file_options import FileOptions
-from jetlake.store.files import OS_FILES, Files, is_no_space
 from jetlake.store.format import (
     CHECKPOINT_NAME,
     FLOOR,
@@ -47,16 +61,13 @@ from jetlake.store.format import (
     BlockHeader,
     block_name,
 )
-from jetlake.store.legacy import migrate
+from jetlake.store.index.sequence_set import SequenceSet
 from jetlake.store.locked import locked
 from jetlake.store.queries import ALL, Queries
-from jetlake.store.record import Record, encode
-from jetlake.store.recover import load_index, outward_groups, rebuild_sidecar, recover
-from jetlake.store.removal import ERASE, LOST, REMOVED, RemovalGroup, decode_group
-from jetlake.store.rewrite import Rewrite
-from jetlake.store.sealed_file import Sealer
-from jetlake.store.sequence_set import SequenceSet
-from jetlake.store.sidecar import Seal, seal
+from jetlake.store.records.record import Record, encode
+from jetlake.store.redo.at_rest import check_at_rest
+from jetlake.store.redo.redo_log import RedoLog
+from jetlake.store.retention.expiry import Expiry
 
 _TREE_DEPTH_MAX = 4  # how far above a stream's directory the lock of a server may lie
 # A sealed block is rewritten without its dead messages when more than this part of it is dead.
@@ -85,13 +96,19 @@ class FileStore(BlockStore):
         clock: Clock = system_clock,
         autocommit: bool = True,
         tree_locked: bool = False,
+        redo: RedoLog | None = None,
+        is_new: bool = False,
     ) -> None:
-        """`tree_locked`: the caller has the lock of a directory above, so that this one needs none for itself."""
+        """`tree_locked`: the caller has the lock of a directory above, so that this one needs none for itself.
+
+        Small commits can be made through `redo`, which is that of `files`. One that `is_new` has no files yet: even its
+        directory is made durable by its first commit, which is up to the caller.
+        """
         self.directory = os.fspath(directory)
         super().__init__(
             self.directory, limits, block_size_max=options.block_size_max, clock=clock, autocommit=autocommit
         )
-        self.options, self.files = options, files
+        self.options, self.files, self.redo = options, files, redo
         self.block_files: dict[int, BlockFile] = {}
         self.frozen: BaseException | None = None
         self.store_salt = options.salt or secrets.token_bytes(SALT_SIZE)
@@ -100,8 +117,11 @@ class FileStore(BlockStore):
         self.is_new_identity = False  # whether the checkpoint has yet to be told
         self.truncations = 0
         self._committing = False
+        self._is_first = is_new  # whether its next commit is the first
         self._synced_at_ns = clock()
-        if files.exists(self.directory):
+        if is_new:
+            files.make_dirs(self.directory, durable=False)
+        elif files.exists(self.directory):
             files.sync_dir(os.path.dirname(self.directory) or ".")  # it may be there since a crash, and not durable
         else:
             files.make_dirs(self.directory)
@@ -111,10 +131,12 @@ class FileStore(BlockStore):
                 self._lock.release()  # nobody else had it, and the caller's keeps out who comes from now on
             else:
                 _check_tree(files, self.directory)
+                check_at_rest(files, self.directory)
             self.reload(first_seq)
             migrate(self)
-            self._apply_limits()
-            self._commit_opened()
+            self._apply_limits(clock())
+            if not is_new:
+                self._commit_opened()
             if options.convert and self.frozen is None:
                 maintenance.convert(self)
         except BaseException:
@@ -125,6 +147,8 @@ class FileStore(BlockStore):
 
     def reload(self, first_seq: int) -> None:
         """Forget everything and read it from disk."""
+        if not self._is_first:
+            self.files.settle(self.directory)
         self.catalog.close()
         self.catalog = Catalog()
         self.queries, self.expiry = Queries(self.catalog), Expiry(self)
@@ -139,7 +163,8 @@ class FileStore(BlockStore):
         self.durable_seq = self.logged_floor_seq = 0
         self._new: set[int] = set()  # blocks whose file is not made yet
         self._sealed: dict[int, Seal] = {}  # blocks whose sidecar is not written yet
-        self._unsynced: dict[int, BlockFile] = {}
+        self._unsynced: dict[int, BlockFile] = {}  # nor in the redo log
+        self.replaced: list[tuple[str, bytes]] = []  # other files that the next commit is to write
         self._has_new_names = False
         self._gone: list[tuple[MsgBlock, BlockFile]] = []  # blocks whose file is to go
         self._repeats: list[bytes] = []  # staged records of what is gone, which are to be staged once more
@@ -208,16 +233,11 @@ class FileStore(BlockStore):
             catalog = self.catalog
             block = catalog.blocks[-1]
             start, end = block.written_size, block.body_size
-            if not 0 < end - start <= SMALL_SIZE_MAX or self.removals or self.losses:
-                return False
-            if catalog.floor_seq > self.logged_floor_seq:
-                return False
-            if self._new or self._sealed or self._gone or self._sparse or self._repeats:
-                return False
-            if catalog.last_seq > self.reserved_seq:
-                return False
             sync = self._is_sync_due()
-            if sync and (self._unsynced or self._has_new_names):
+            size_max = SMALL_SIZE_MAX if sync else UNSYNCED_SIZE_MAX
+            if not 0 < end - start <= size_max or not self._is_small():
+                return False
+            if sync and (self._has_new_names or self._unsynced):
                 return False
             assert not self._committing, "one commit at a time"
             file = self.block_files[block.header.block_id]
@@ -234,6 +254,49 @@ class FileStore(BlockStore):
             self.durable_seq = catalog.last_seq
             return True
 
+    def _is_small(self) -> bool:
+        """Whether there is nothing to write but records for the active block."""
+        if self._new or self._sealed or self._gone or self._sparse or self._repeats or self.replaced:
+            return False
+        if self.removals or self.losses or self.is_new_identity:
+            return False
+        return self.catalog.floor_seq <= self.logged_floor_seq and self.catalog.last_seq <= self.reserved_seq
+
+    def prepare_small(self) -> SmallCommit | None:
+        """What `prepare_commit` hands out, in short; None when there is nothing to write, or more than some records."""
+        with self.lock:
+            self._check_writable()
+            block = self.catalog.blocks[-1]
+            start, end = block.written_size, block.body_size
+            if not 0 < end - start <= LOGGED_SIZE_MAX or not self._is_small():
+                return None
+            sync = self._is_sync_due()
+            redo = self.redo if sync else None
+            if sync and (self._has_new_names or self._unsynced):
+                return None
+            assert not self._committing, "one commit at a time"
+            self._committing = True
+            file = self.block_files[block.header.block_id]
+            cuts = self._frame_cuts(block, file)
+            return SmallCommit(block, file, block.pending(), start, end, cuts, block.last_seq, sync, redo)
+
+    def complete_small(self, commit: SmallCommit) -> int:
+        """Take note that a small commit was carried out; the last durable sequence."""
+        with self.lock:
+            self._committing = False
+            block = commit.block
+            block.written_size, block.written_seq = commit.end, commit.last_seq
+            if commit.sync:  # or the log has it
+                block.synced_size = commit.end
+                if not commit.is_logged:
+                    self._synced_at_ns = self.clock()
+            elif self.block_files.get(block.id) is commit.file:
+                self._unsynced[block.id] = commit.file
+            if len(block.chunks) > CACHED_CHUNKS_MAX or block.sealed:
+                block.trim_chunks(0 if block.sealed else CACHED_CHUNKS_MAX)
+            self.durable_seq = commit.last_seq
+            return self.durable_seq
+
     def prepare_commit(self, *, sync: bool | None = None) -> Commit | None:
         """Everything that is staged and not yet on its way to the disk; None when there is nothing to do."""
         with self.lock:
@@ -245,6 +308,7 @@ class FileStore(BlockStore):
             sync, rewrite = self._is_sync_due() if sync is None else sync, self._begin_rewrite()
             if (self._gone or rewrite is not None) and self.options.sync != "never":
                 sync = True  # what says that messages are gone must be durable before they go
+            sync = sync or bool(self.replaced)
             catalog = self.catalog
             commit = Commit(self.files, self.directory, self.sealer, sync, catalog.last_seq)
             for block in reversed(catalog.blocks):
@@ -260,7 +324,11 @@ class FileStore(BlockStore):
                 commit.checkpoint = self._reserve()
             commit.dropped, self._gone = [file for _, file in self._gone], []
             commit.rewrite = rewrite
-            if not (commit.writes or commit.unsynced or commit.dropped or commit.checkpoint or rewrite):
+            commit.replaced, self.replaced, commit.is_first = self.replaced, [], self._is_first
+            if self.redo is not None:
+                commit.log_by(self.redo)
+            written = commit.writes or commit.checkpoint or commit.replaced
+            if not (written or commit.unsynced or commit.dropped or rewrite):
                 self.durable_seq = catalog.last_seq
                 return None
             self._committing = True
@@ -270,6 +338,8 @@ class FileStore(BlockStore):
         """Take note that a commit was carried out; the last durable sequence."""
         with self.lock:
             self._committing = False
+            is_synced = commit.sync and not commit.is_logged
+            self._is_first = self._is_first and not commit.sync  # if the log has it, that will do
             for write in commit.writes:
                 block = write.block
                 block.written_size, block.written_seq = write.end, write.last_seq
@@ -288,10 +358,11 @@ class FileStore(BlockStore):
                     if self._is_choppy(block, write.file):
                         self._sparse.add(block.id)
                 block.trim_chunks(0 if block.sealed else CACHED_CHUNKS_MAX)
-            self._has_new_names = commit.has_new_names and not commit.sync
+            if not commit.is_logged:
+                self._has_new_names = commit.has_new_names and not commit.sync
             if commit.checkpoint is not None:
                 self.is_new_identity = False
-            if commit.sync:
+            if is_synced:
                 for file in commit.unsynced:
                     self._unsynced.pop(file.header.block_id, None)
                 self._synced_at_ns = self.clock()
@@ -853,10 +924,12 @@ class FileStore(BlockStore):
         super()._check_writable()
         if self.frozen is not None:
             raise StoreFrozen(self.name, self.frozen)
+        if self.redo is not None and self.redo.failed is not None:  # it may say what is not so
+            raise StoreFrozen(self.name, self.redo.failed)
 
     def _verify(self) -> None:
         """Check the files; for tests, which set JETLAKE_VERIFY."""
-        from jetlake.store.check import check_store
+        from jetlake.store.verify.check import check_store
 
         report = check_store(self.directory, files=self.files, keys=self.options.keys)
         assert report.ok or self.damage or self.catalog.lost, f"{self.directory}: {report.problems}"

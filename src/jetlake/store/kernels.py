@@ -11,23 +11,23 @@ from importlib import import_module
 _log = logging.getLogger("jetlake.store")
 
 KERNELS = (
-    "ranges",
-    "record",
-    "subject_filter",
-    "subject_table",
-    "subject_scan",
-    "subject_lists",
-    "scan",
-    "encode",
-    "summary",
-    "trim",
+    "index._ranges",
+    "records._record",
+    "index._subject_filter",
+    "index._subject_table",
+    "index._subject_scan",
+    "index._subject_lists",
+    "records._scan",
+    "records._encode",
+    "index._summary",
+    "records._trim",
 )
 
 
 def _are_built() -> bool:
     try:
         for name in KERNELS:
-            import_module(f"jetlake.store._{name}_c")
+            import_module(f"jetlake.store.{name}_c")
     except ImportError as error:
         _log.warning("kernels are not built, their Python twins serve: slower, never different missing=%s", error.name)
         return False

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from jetlake.clock import Clock, system_clock
 from jetlake.store.api import StreamLimits
-from jetlake.store.block import BlockIndex, MsgBlock
+from jetlake.store.blocks.block import BlockIndex, MsgBlock
 from jetlake.store.engine import BlockStore
 from jetlake.store.format import SEQ_MAX, BlockHeader
 from jetlake.store.locked import locked
-from jetlake.store.record import measure
+from jetlake.store.records.record import measure
 
 BLOCK_SIZE_DEFAULT = 8 * 1024 * 1024
 # A sealed block is packed when more than this part of it is dead.

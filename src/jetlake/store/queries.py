@@ -2,8 +2,9 @@
 
 Cost. Totals of a filter come from the subject table: a hash look-up for a literal subject, a walk over the matching
 part of the sorted subjects for a wildcard. A search by filter looks into the indexes of blocks (8 bytes a message, no
-message is read), skipping the blocks that lie outside the first and last sequence of what matches, those that a Bloom
-filter of their subjects rules out, and those whose own subject table has no match. Counting from the middle of a stream
+message is read). Where the first two blocks have no match it asks the subject table, and from then on skips blocks that
+lie outside the first and last sequence of what matches, those that a Bloom filter of their subjects rules out, and
+those whose own subject table has no match. Counting from the middle of a stream
 takes the nearer end: whole blocks are counted by their subject tables, and only the block in the middle, and blocks
 with deletes, by their index.
 
@@ -20,11 +21,10 @@ from typing import Any
 
 from jetlake.errors import TooManyResults
 from jetlake.store.api import Pending, SimpleState
-from jetlake.store.block import BlockIndex, MsgBlock
-from jetlake.store.catalog import Catalog
+from jetlake.store.blocks.block import BlockIndex, MsgBlock
+from jetlake.store.blocks.catalog import Catalog
 from jetlake.store.format import hash64
-from jetlake.store.record import BadRecord, decode
-from jetlake.store.subject_table import (
+from jetlake.store.index.subject_table import (
     FIRST_STALE,
     LAST_STALE,
     SubjectFilter,
@@ -33,9 +33,11 @@ from jetlake.store.subject_table import (
     find_match_back,
     last_seqs,
     list_live,
+    seq_bounds,
     totals_json,
 )
-from jetlake.store.summary import may_hold
+from jetlake.store.index.summary import may_hold
+from jetlake.store.records.record import BadRecord, decode
 from jetlake.subjects import check_filter
 
 _NO, _YES = 1, 2  # in a memo (see `subject_table`)
@@ -43,6 +45,7 @@ _FILTERS_MAX = 256
 _AT_ONCE_COUNT = 32  # the last messages of a search by time are read together, if they are small
 _AT_ONCE_SIZE_MAX = 32 * 1024
 _STEP_MIN, _STEP_GROWTH = 64, 8  # of a search by time, in messages away from where it was guessed
+_TRIED_MAX = 2  # blocks that are searched before it is found out which ones can hold a match
 _HASHES_MAX = 16  # subjects that a search compares with each block's
 ALL = SubjectFilter([">"])
 
@@ -110,7 +113,13 @@ class Queries:
     def _next_from(self, filter: Filter, start: int, bounds: tuple[int, int] | None) -> int | None:
         """The first match at or after `start`, knowing perhaps between which sequences it lies."""
         hashes: list[int] | None = None
-        for block in self.catalog.blocks_from(start):
+        for tried, block in enumerate(self.catalog.blocks_from(start)):
+            if bounds is None and tried == _TRIED_MAX:  # not where it was likely: find out where it can be
+                bounds = self._bounds(filter, block.first_seq)
+                if bounds is None:
+                    return None
+            if hashes is None and bounds is not None and tried:
+                hashes = self._subject_hashes(filter)
             if bounds is not None and block.first_seq > bounds[1]:
                 return None
             if bounds is not None and block.last_seq < bounds[0]:
@@ -120,18 +129,18 @@ class Queries:
             found = self._next_in_block(filter, block, start)
             if found is not None:
                 return found
-            if bounds is None:  # not where it was likely: find out where it can be
-                bounds = self._bounds(filter, start)
-                if bounds is None:
-                    return None
-            if hashes is None:
-                hashes = self._subject_hashes(filter)
         return None
 
     def _prev_from(self, filter: Filter, start: int, bounds: tuple[int, int] | None) -> int | None:
         """The last match at or before `start`, knowing perhaps between which sequences it lies."""
         hashes: list[int] | None = None
-        for block in self.catalog.blocks_back_from(start):
+        for tried, block in enumerate(self.catalog.blocks_back_from(start)):
+            if bounds is None and tried == _TRIED_MAX:
+                bounds = self._bounds(filter, 0)
+                if bounds is None:
+                    return None
+            if hashes is None and bounds is not None and tried:
+                hashes = self._subject_hashes(filter)
             if bounds is not None and block.last_seq < bounds[0]:
                 return None
             if bounds is not None and block.first_seq > bounds[1]:
@@ -141,12 +150,6 @@ class Queries:
             found = self._prev_in_block(filter, block, start)
             if found is not None:
                 return found
-            if bounds is None:
-                bounds = self._bounds(filter, 0)
-                if bounds is None:
-                    return None
-            if hashes is None:
-                hashes = self._subject_hashes(filter)
         return None
 
     def last_seq(self, filter: Filter) -> int | None:
@@ -183,8 +186,8 @@ class Queries:
             table.set_last(slot, found)
         return table.last(slot)
 
-    def matching(self, filter: Filter, start: int, stop: int) -> Iterator[int]:
-        """Every matching live sequence of start..stop-1, ascending; those of a block are looked for together."""
+    def matching(self, filter: Filter, start: int, stop: int) -> Iterator[array[int]]:
+        """Every matching live sequence of start..stop-1, ascending: those of each block together."""
         hashes = self._subject_hashes(filter)
         for block in self.catalog.blocks_from(start):
             if block.first_seq >= stop:
@@ -193,7 +196,7 @@ class Queries:
             if not block.message_count or first > last:
                 continue
             if not (hashes and block.subject_bits) or may_hold(block.subject_bits, hashes):
-                yield from list_live(*self._live_columns(filter, block, first, last))
+                yield list_live(*self._live_columns(filter, block, first, last))
 
     def live_in(self, block: MsgBlock, start: int) -> array[int]:
         """Every live sequence of a block from one on, ascending."""
@@ -242,18 +245,18 @@ class Queries:
         slots = self.catalog.table.match(filter.subjects)
         return len(slots), totals_json(self.catalog.table, slots[offset : offset + count_max])
 
-    def last_seqs(self, filter: Filter, max_seq: int | None, count_max: int | None) -> list[int]:
+    def last_seqs(self, filter: Filter, max_seq: int | None, count_max: int | None) -> array[int]:
         """The last sequence of each matching subject, or its last one at or before max_seq; ascending."""
         table = self.catalog.table
-        slots = table.match(filter.subjects)
         if max_seq is not None and max_seq < self.catalog.last_seq:
-            return self._last_seqs_before(slots, max_seq, count_max)
+            return self._last_seqs_before(table.match(filter.subjects), max_seq, count_max)
+        slots = table.match_unordered(filter.subjects)
         if count_max is not None and len(slots) > count_max:
             raise TooManyResults(count_max)
         seqs, stale = last_seqs(table, slots)
-        return sorted([*seqs, *map(self.last_of, stale)]) if stale else seqs.tolist()
+        return array("Q", sorted([*seqs, *map(self.last_of, stale)])) if stale else seqs
 
-    def _last_seqs_before(self, slots: Sequence[int], max_seq: int, count_max: int | None) -> list[int]:
+    def _last_seqs_before(self, slots: Sequence[int], max_seq: int, count_max: int | None) -> array[int]:
         """The last sequences at or before one, of those subjects that have any."""
         table = self.catalog.table
         seqs = []
@@ -265,7 +268,7 @@ class Queries:
                 seqs.append(seq)
                 if count_max is not None and len(seqs) > count_max:
                     raise TooManyResults(count_max)
-        return sorted(seqs)
+        return array("Q", sorted(seqs))
 
     def seq_from_time(self, time_ns: int) -> int:
         """The first live sequence stored at or after a time; last_seq + 1 when there is none. Times must ascend."""
@@ -287,13 +290,8 @@ class Queries:
     def _bounds(self, filter: Filter, start: int) -> tuple[int, int] | None:
         """Sequences between which every match at or after `start` lies; None when there is none."""
         table = self.catalog.table
-        low, high = None, 0
-        for slot in table.match(filter.subjects):
-            if table.last(slot) >= start:
-                first = max(table.first(slot), start)
-                low = first if low is None else min(low, first)
-                high = max(high, table.last(slot))
-        return None if low is None else (low, high)
+        low, high = seq_bounds(table, table.match(filter.subjects), start)
+        return (low, high) if high else None
 
     def _subject_hashes(self, filter: Filter) -> list[int]:
         """The hashes of the subjects that match, to be compared with those of blocks; none when they are too many."""

@@ -32,22 +32,23 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from jetlake.errors import CorruptBlock, StoreError
-from jetlake.store.block import BlockIndex, MsgBlock
-from jetlake.store.block_file import envelope_of
-from jetlake.store.block_scan import read_body, scan_block
-from jetlake.store.catalog import Catalog
-from jetlake.store.check_block import SIZES, ReadOnlyBlockFile
-from jetlake.store.checkpoint import Checkpoint, read_checkpoint
-from jetlake.store.envelope import KeySource
-from jetlake.store.files import OS_FILES, File, Files
+from jetlake.store.blocks.block import BlockIndex, MsgBlock
+from jetlake.store.blocks.block_file import envelope_of
+from jetlake.store.blocks.block_scan import read_body, scan_block
+from jetlake.store.blocks.catalog import Catalog
+from jetlake.store.blocks.checkpoint import Checkpoint, read_checkpoint
+from jetlake.store.blocks.envelope import KeySource
+from jetlake.store.blocks.identity import Identity, identify
+from jetlake.store.blocks.removal import LOST, RemovalGroup
+from jetlake.store.blocks.sealed_file import Sealer
+from jetlake.store.blocks.sidecar import HEAD_SIZE, Sidecar, decode_head, decode_index, decode_summary
+from jetlake.store.disk.files import OS_FILES, File, Files
 from jetlake.store.format import HEADER_SIZE, NO_STREAM, BlockHeader, decode_header, parse_block_name, sidecar_name
-from jetlake.store.identity import Identity, identify
-from jetlake.store.removal import LOST, RemovalGroup
-from jetlake.store.scan import scan
-from jetlake.store.sealed_file import Sealer
-from jetlake.store.sequence_set import SequenceSet
-from jetlake.store.sidecar import HEAD_SIZE, Sidecar, decode_head, decode_index, decode_summary
-from jetlake.store.subject_table import SubjectTable
+from jetlake.store.index.sequence_set import SequenceSet
+from jetlake.store.index.subject_table import SubjectTable
+from jetlake.store.records.scan import scan
+from jetlake.store.redo.at_rest import check_at_rest
+from jetlake.store.verify.check_block import SIZES, ReadOnlyBlockFile
 
 # How often a refresh begins anew because a file went away under it.
 _ATTEMPTS_MAX = 20
@@ -102,7 +103,9 @@ class StreamView:
         self._parts: dict[int, _Part] = {}
 
     def refresh(self) -> Catalog:
-        """Look again; FileNotFoundError when the directory is not there."""
+        """Look again; FileNotFoundError when the directory is not there, StoreError when a server must finish it."""
+        if not self._parts:
+            check_at_rest(self.files, self.directory)
         lost = self.catalog.lost
         for _ in range(_ATTEMPTS_MAX):
             checkpoint = read_checkpoint(self.files, self.directory, self._sealer)

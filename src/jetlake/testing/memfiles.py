@@ -35,7 +35,7 @@ from enum import Enum, auto
 from typing import TypeAlias
 
 from jetlake.errors import StoreLocked
-from jetlake.store.files import File, Files, Lock
+from jetlake.store.disk.files import File, Files, Lock
 from jetlake.store.format import Buffer
 
 
@@ -301,9 +301,9 @@ class MemFiles(Files):
         with self._reading():
             return len(self._inode(path).data)
 
-    def make_dirs(self, path: str) -> None:
+    def make_dirs(self, path: str, *, durable: bool = True) -> None:
         with self._reading() if self.exists(path) else self._mutating(f"make_dirs {_shown(path)}"):
-            self._make_missing(_names(path))
+            self._make_missing(_names(path), durable=durable)
 
     def rename(self, source: str, target: str) -> None:
         with self._mutating(f"rename {_shown(source)} {_shown(target)}"):
@@ -454,13 +454,14 @@ class MemFiles(Files):
             directory.edit({name: inode})
             return inode
 
-    def _make_missing(self, names: Sequence[str]) -> _Dir:
-        """Walk down, making directories that are not there, each durable."""
+    def _make_missing(self, names: Sequence[str], *, durable: bool = True) -> _Dir:
+        """Walk down, making directories that are not there."""
         directory = self._root
         for name in names:
             if name not in directory.entries:
                 directory.edit({name: _Dir()})
-                directory.sync()
+                if durable:
+                    directory.sync()
             child = directory.entries[name]
             if not isinstance(child, _Dir):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)

@@ -1,20 +1,19 @@
 """Find the publishes in a buffer, compiled. `_tokenize_py.py` is the reference."""
 
-from libc.stdint cimport UINT32_MAX, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memchr, memcmp, memcpy
+from libc.stdint cimport UINT32_MAX, int64_t, uint8_t, uint32_t
+from libc.string cimport memchr
 
 from jetlake import ops as _ops
 from jetlake.buffers cimport bytes_of
 from jetlake.ops cimport PubOp, op_count, ops_of
 from jetlake.wire import protocol
+from jetlake.wire._lines cimport MSG_ID, SIZE_DIGITS_MAX, SPECIAL, header_flags, is_blank, parse_size, skip_visible, upper
 from jetlake.wire._tokenize_py import _check_door
 
-cdef uint32_t OP_SPECIAL = _ops.OP_SPECIAL
-cdef uint32_t OP_MSG_ID = _ops.OP_MSG_ID
+assert _ops.OP_SPECIAL == SPECIAL and _ops.OP_MSG_ID == MSG_ID and protocol.SIZE_DIGITS_MAX == SIZE_DIGITS_MAX
 cdef int SPACED = protocol.SPACED, BARE = protocol.BARE
 cdef int PUB = protocol.PUB, HPUB = protocol.HPUB
 cdef int PUB_ARGS_MIN = protocol.PUB_ARGS_MIN, HPUB_ARGS_MIN = protocol.HPUB_ARGS_MIN
-cdef int SIZE_DIGITS_MAX = protocol.SIZE_DIGITS_MAX
 cdef int NEED_MORE = protocol.NEED_MORE, OTHER = protocol.OTHER, FULL = protocol.FULL
 cdef int UNKNOWN_OPERATION = protocol.UNKNOWN_OPERATION, TOO_LONG_LINE = protocol.TOO_LONG_LINE
 cdef int PAYLOAD_VIOLATION = protocol.PAYLOAD_VIOLATION, NO_CRLF = protocol.NO_CRLF
@@ -41,14 +40,6 @@ cdef struct Line:
     Py_ssize_t stop
 
 
-cdef inline bint _is_blank(uint8_t byte) noexcept nogil:
-    return byte == 32 or byte == 9
-
-
-cdef inline uint8_t _upper(uint8_t byte) noexcept nogil:
-    return byte - 32 if 97 <= byte <= 122 else byte
-
-
 cdef int _find_verb(const uint8_t* data, Py_ssize_t size) noexcept nogil:
     """The first verb that starts like the data; -1 if none does."""
     cdef int place
@@ -56,7 +47,7 @@ cdef int _find_verb(const uint8_t* data, Py_ssize_t size) noexcept nogil:
     for place in range(verb_count):
         compared = min(size, verbs[place].size)
         i = 0
-        while i < compared and _upper(data[i]) == verbs[place].name[i]:
+        while i < compared and upper(data[i]) == verbs[place].name[i]:
             i += 1
         if i == compared:
             return place
@@ -74,10 +65,10 @@ cdef int _find_line(const uint8_t* data, Py_ssize_t offset, Py_ssize_t end, Py_s
     if verbs[place].size >= end - offset:
         return NEED_MORE
     arg = after = offset + verbs[place].size
-    if verbs[place].style == SPACED and not _is_blank(data[after]):
+    if verbs[place].style == SPACED and not is_blank(data[after]):
         return UNKNOWN_OPERATION
     if verbs[place].style != BARE:
-        while arg < end and _is_blank(data[arg]):
+        while arg < end and is_blank(data[arg]):
             arg += 1
     if arg - after > max_control_line:
         return TOO_LONG_LINE
@@ -97,29 +88,6 @@ cdef int _find_line(const uint8_t* data, Py_ssize_t offset, Py_ssize_t end, Py_s
     return GOOD
 
 
-cdef inline int64_t _parse_size(const uint8_t* text, Py_ssize_t size) noexcept nogil:
-    cdef int64_t number = 0
-    cdef Py_ssize_t i
-    if size == 0 or size > SIZE_DIGITS_MAX:
-        return -1
-    for i in range(size):
-        if text[i] < 48 or text[i] > 57:
-            return -1
-        number = number * 10 + (text[i] - 48)
-    return number
-
-
-cdef inline Py_ssize_t _skip_visible(const uint8_t* data, Py_ssize_t at, Py_ssize_t stop) noexcept nogil:
-    """Go on by eight bytes while none of them is below 33: most of a subject in a few steps."""
-    cdef uint64_t word
-    while stop - at >= 8:
-        memcpy(&word, data + at, 8)
-        if (word - <uint64_t>0x2121212121212121) & ~word & <uint64_t>0x8080808080808080:
-            break
-        at += 8
-    return at
-
-
 cdef int _parse_args(const uint8_t* data, Line* line, int64_t max_payload, PubOp* op) noexcept nogil:
     """Fill in the operation of a PUB or HPUB line, flags not yet known, or say why to stop there."""
     cdef Py_ssize_t[4] starts
@@ -129,15 +97,15 @@ cdef int _parse_args(const uint8_t* data, Line* line, int64_t max_payload, PubOp
     cdef int64_t size, headers_size = 0
     cdef uint8_t byte
     while at < stop:
-        if _is_blank(data[at]):
+        if is_blank(data[at]):
             at += 1
             continue
         begin = at
-        at = _skip_visible(data, at, stop)
+        at = skip_visible(data, at, stop)
         while at < stop:
             byte = data[at]
             if byte <= 32:
-                if _is_blank(byte):
+                if is_blank(byte):
                     break
                 if byte == 13 or byte == 10:
                     return BAD_ARGS
@@ -149,10 +117,10 @@ cdef int _parse_args(const uint8_t* data, Line* line, int64_t max_payload, PubOp
     if count < count_min:
         return BAD_ARGS
     if line.verb == HPUB:
-        headers_size = _parse_size(data + starts[count - 2], sizes[count - 2])
+        headers_size = parse_size(data + starts[count - 2], sizes[count - 2])
         if headers_size < 0:
             return BAD_HEADER_SIZE
-    size = _parse_size(data + starts[count - 1], sizes[count - 1])
+    size = parse_size(data + starts[count - 1], sizes[count - 1])
     if size < 0:
         return BAD_SIZE
     if headers_size > size:
@@ -169,22 +137,6 @@ cdef int _parse_args(const uint8_t* data, Line* line, int64_t max_payload, PubOp
     op.slot = op.flags = 0
     op.expected = 0
     return GOOD
-
-
-cdef uint32_t _flags(const uint8_t* at, const uint8_t* end) noexcept nogil:
-    cdef uint32_t flags = 0
-    cdef const uint8_t* start = at
-    while at < end:
-        at = <const uint8_t*>memchr(at, 10, end - at)
-        if at == NULL:
-            break
-        at += 1
-        if end - at < 5 or at - start < 2 or (at - 2)[0] != 13 or memcmp(at, b"Nats-", 5) != 0:
-            continue
-        flags |= OP_SPECIAL
-        if end - at >= 12 and memcmp(at, b"Nats-Msg-Id:", 12) == 0:
-            flags |= OP_MSG_ID
-    return flags
 
 
 def tokenize(data, Py_ssize_t start, Py_ssize_t end, ops, Py_ssize_t count_max, int64_t max_payload,
@@ -223,7 +175,7 @@ def tokenize(data, Py_ssize_t start, Py_ssize_t end, ops, Py_ssize_t count_max, 
         if source[stop + 1] != 10:
             return count, offset, NO_CRLF, 0
         if op.headers_size:
-            op.flags = _flags(source + op.headers_start, source + op.payload_start)
+            op.flags = header_flags(source + op.headers_start, source + op.payload_start)
         op_list[count] = op
         count += 1
         offset = stop + 2

@@ -80,7 +80,7 @@ def tokenize(
             return count, offset, NEED_MORE, stop + 2 - offset
         if data[stop + 1] != _LF:
             return count, offset, NO_CRLF, 0
-        op[9] = _flags(data[op[4] : op[4] + op[5]]) if op[5] else 0
+        op[9] = header_flags(data[op[4] : op[4] + op[5]]) if op[5] else 0
         ops[count * OP_WORDS : (count + 1) * OP_WORDS] = array("I", op)
         count, offset = count + 1, stop + 2
     return count, offset, NEED_MORE, 0
@@ -144,7 +144,8 @@ def _parse_size(data: Buffer, arg: tuple[int, int]) -> int:
     return int(text) if _SIZE.fullmatch(text) else -1
 
 
-def _flags(headers: Buffer) -> int:
+def header_flags(headers: Buffer) -> int:
+    """What the names of headers say of an operation."""
     if _SPECIAL not in headers:
         return 0
     return OP_SPECIAL | OP_MSG_ID if _MSG_ID in headers else OP_SPECIAL

@@ -30,6 +30,7 @@ class ConnectOptions(msgspec.Struct, frozen=True, kw_only=True):
     nkey: str = ""
     jwt: str = ""
     sig: str = ""
+    proxy_sig: str = ""
     auth_token: str = ""
     user: str = ""
     password: str = msgspec.field(default="", name="pass")
@@ -105,7 +106,7 @@ def parse_line(line: bytes | bytearray, options: ConnectOptions | None = None) -
         case b"CONNECT":
             return Connect(_parse_connect(arg, options))
         case b"INFO":
-            _parse_object(arg)
+            parse_object(arg)
             return Ignored()
         case b"+OK":
             return Ignored()
@@ -143,7 +144,7 @@ def _parse_connect(arg: bytes, before: ConnectOptions | None) -> ConnectOptions:
     """Go's reading of JSON: names in any case, null changes nothing, unknown names are skipped, the last one counts."""
     said = msgspec.to_builtins(before) if before else {}
     try:
-        for name, value in _parse_object(arg).items():
+        for name, value in parse_object(arg).items():
             if name.lower() in _OPTION_NAMES and bytes(value) != b"null":
                 said[name.lower()] = msgspec.json.decode(value)
         return msgspec.convert(said, ConnectOptions)
@@ -151,7 +152,8 @@ def _parse_connect(arg: bytes, before: ConnectOptions | None) -> ConnectOptions:
         raise ProtocolError(None, f"CONNECT: {error}") from None
 
 
-def _parse_object(arg: bytes) -> dict[str, msgspec.Raw]:
+def parse_object(arg: bytes) -> dict[str, msgspec.Raw]:
+    """The members of a JSON object, read as Go does. Raises ProtocolError."""
     text = arg.decode("utf-8", "replace")
     try:
         return _OBJECT.decode(_ESCAPE.sub(_without_half, text) if "\\u" in text else text) or {}

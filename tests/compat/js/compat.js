@@ -5,6 +5,7 @@ import { AckPolicy, DiscardPolicy, jetstream, jetstreamManager, JetStreamApiErro
 import { Kvm } from "@nats-io/kv";
 import { Objm } from "@nats-io/obj";
 import { Svcm } from "@nats-io/services";
+import { wsconnect } from "@nats-io/nats-core";
 import { connect, errors, headers, nanos } from "@nats-io/transport-node";
 
 const [url, part, name] = process.argv.slice(2);
@@ -161,7 +162,8 @@ const parts = {
   },
 };
 
-const nc = await connect({ servers: url, name: "compat" });
+const dial = url.startsWith("ws") ? wsconnect : connect;
+const nc = await dial({ servers: url, name: "compat" });
 try {
   await parts[part](nc);
 } finally {

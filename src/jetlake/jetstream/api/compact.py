@@ -10,8 +10,8 @@ takes one block along.
 from __future__ import annotations
 
 from jetlake.jetstream.api.request import Endpoint, Request
-from jetlake.jetstream.json_shape import BadShape, Place, Shape, Struct
-from jetlake.jetstream.json_syntax import Node
+from jetlake.jetstream.json.shape import BadShape, Place, Shape, Struct
+from jetlake.jetstream.json.syntax import Node
 
 DEAD_PART_DEFAULT = 0.1
 

@@ -8,13 +8,14 @@ from msgspec.structs import replace
 
 from jetlake.jetstream import errors
 from jetlake.jetstream.api.request import Endpoint, Request
-from jetlake.jetstream.consumer import Consumer
-from jetlake.jetstream.consumer_config import ConsumerConfig, CreateRequest, DeliverPolicy, read_create
-from jetlake.jetstream.consumer_registry import delete_consumer, put_consumer
-from jetlake.jetstream.consumer_rules import GROUP_NAME, stamped
+from jetlake.jetstream.consumers.config import ConsumerConfig, CreateRequest, DeliverPolicy, read_create
+from jetlake.jetstream.consumers.consumer import Consumer
+from jetlake.jetstream.consumers.pause import Pause
+from jetlake.jetstream.consumers.registry import delete_consumer, put_consumer
+from jetlake.jetstream.consumers.rules import GROUP_NAME, stamped
 from jetlake.jetstream.errors import ApiError
-from jetlake.jetstream.json_shape import INT, STRING, TIME, UINT64, Struct, is_empty_request, is_json, read_request
-from jetlake.jetstream.pause import Pause
+from jetlake.jetstream.json.shape import INT, STRING, TIME, UINT64, Struct, is_empty_request, is_json, read_request
+from jetlake.jetstream.sourcing.origin import check_identity, for_copies, identity_headers, serves_copies
 from jetlake.wire.go_time import ZERO_NS, ZERO_TIME, format_time, json_problem
 
 NAMES_LIMIT = 1024
@@ -79,7 +80,10 @@ def _check_path(name: str) -> None:
 def _create(request: Request, body: CreateRequest, config: ConsumerConfig) -> None:
     if config.num_replicas > 1:
         raise errors.STREAM_REPLICAS_NOT_SUPPORTED()
-    stream = request.stream
+    stream, headers = request.stream, b""
+    if serves_copies(config):
+        check_identity(stream, request.msg.headers)
+        config, headers = for_copies(stream, config), identity_headers(stream)
     existing = stream.consumers.get(config.durable_name or config.name)
     if existing is not None:  # only CONSUMER.PAUSE changes that
         config = replace(config, pause_until=_in_utc(existing.config.pause_until))
@@ -88,7 +92,7 @@ def _create(request: Request, body: CreateRequest, config: ConsumerConfig) -> No
     consumer = put_consumer(stream, stamped(config), body.action, pedantic=body.pedantic)
 
     def updated() -> None:
-        _reply_info(request, consumer)
+        request.reply(consumer.info(), headers=headers)
         tell_pause()
 
     def tell_pause() -> None:
@@ -103,7 +107,7 @@ def _create(request: Request, body: CreateRequest, config: ConsumerConfig) -> No
     def created() -> None:
         if consumer.keeper is not None:
             consumer.keeper.failed = None
-        request.reply(info)
+        request.reply(info, headers=headers)
         consumer.events.action("create")
         tell_pause()
         consumer.release()

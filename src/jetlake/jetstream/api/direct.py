@@ -21,8 +21,8 @@ from jetlake.broker.subscription import Msg
 from jetlake.errors import BadRequest, MessageNotFound, TooManyResults
 from jetlake.jetstream.api.messages import GET, has_conflict, load
 from jetlake.jetstream.errors import ApiError
-from jetlake.jetstream.json_shape import read_request
-from jetlake.jetstream.stream_config import Storage
+from jetlake.jetstream.json.shape import read_request
+from jetlake.jetstream.streams.config import Storage
 from jetlake.store import StoredMsg
 from jetlake.store.engine import BlockStore
 from jetlake.subjects import encode_subject
@@ -30,7 +30,8 @@ from jetlake.wire.go_time import format_time
 from jetlake.wire.headers import Pair, append_headers, status_block
 
 if TYPE_CHECKING:
-    from jetlake.jetstream.stream import Store, Stream
+    from jetlake.jetstream.streams.machine import Store
+    from jetlake.jetstream.streams.stream import Stream
 
 RESULTS_MAX = 1024
 SLICE_COUNT, SLICE_SIZE = 128, 256 * 1024  # messages and bytes that are sent before others have their turn
@@ -75,7 +76,7 @@ class _Answers:
 
     def when_committed(self, seq: int, answer: Callable[[], None]) -> None:
         """Answer once the messages up to a sequence are committed, at once if they are."""
-        self.stream.when_committed(seq, answer, lambda error: self.status(500, error.description))
+        self.stream.log.when_committed(seq, answer, lambda error: self.status(500, error.description))
 
     def status(self, code: int, text: str, pairs: list[Pair] | None = None) -> None:
         self._send(self._reply, headers=status_block(code, text, pairs or []))
@@ -110,7 +111,7 @@ class _Answers:
                 self.send_in_slices(sending)
 
         reader = account.target(self._reply)
-        if reader is not None and reader.client is not None and reader.client.room() <= 0:
+        if reader is not None and reader.room() <= 0:
             host.call_at(host.clock() + BUSY_NS, go_on)
             return
         for _ in range(SLICE_COUNT):
@@ -177,7 +178,7 @@ def _send_batch(answers: _Answers, fields: dict[str, Any], seq: int, filter: str
         message = answers.store.load_next(seq, filter)
         if _gaps(answers.store) != gaps:  # damage took some of them, or they were removed meanwhile
             gaps, pending = _gaps(answers.store), answers.store.num_pending(seq, filter).msgs
-        if message is None or message.seq > answers.stream.committed_seq:
+        if message is None or message.seq > answers.stream.log.committed_seq:
             if count:
                 break
             answers.status(404, "Message Not Found")
@@ -193,7 +194,7 @@ def _send_batch(answers: _Answers, fields: dict[str, Any], seq: int, filter: str
 
 def _gaps(store: BlockStore) -> int:
     """How many sequences have no message; it grows with every one that leaves."""
-    return store.catalog.last_seq - store.catalog.table.total
+    return store.catalog.gone_count
 
 
 def _get_multi(answers: _Answers, fields: dict[str, Any]) -> None:
@@ -206,7 +207,7 @@ def _get_multi(answers: _Answers, fields: dict[str, Any]) -> None:
             answers.status(404, "No Results")
             return
         up_to_seq -= 1
-    up_to_seq = up_to_seq or answers.stream.committed_seq
+    up_to_seq = up_to_seq or answers.stream.log.committed_seq
     try:
         seqs = store.multi_last_seqs(fields["multi_last"], up_to_seq, RESULTS_MAX)
     except TooManyResults:

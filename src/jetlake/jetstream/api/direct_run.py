@@ -10,25 +10,51 @@ Only what is committed is answered here: a message that a power cut could still 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from jetlake.broker.subscription import Buffer, Subscription, read_msg
-from jetlake.jetstream.gets import find_last, get_frames
+from jetlake.broker.subscription import Buffer, InternalSubscription, read_msg
+from jetlake.jetstream.streams.gets import find_last, get_frames
 from jetlake.ops import OP_WORDS
 from jetlake.subjects import encode_subject
 
 if TYPE_CHECKING:
-    from jetlake.broker.client import Client
-    from jetlake.jetstream.stream import Stream
+    from jetlake.broker.account import Account, ReplyTarget
+    from jetlake.broker.peer import Peer
+    from jetlake.jetstream.streams.stream import Stream
 
 RUN_COUNT_MAX = 256  # messages that are read before they are sent
 RUN_SIZE_MAX = 1024 * 1024
 
 
+def answer_runs(
+    answer: Callable[[Buffer, array[int], int, int], int],
+    api: InternalSubscription,
+    origin: Peer,
+    data: Buffer,
+    ops: array[int],
+    first: int,
+    stop: int,
+) -> None:
+    """Answer requests run by run; one that `answer` stops at goes through the API."""
+    while first < stop:
+        end = answer(data, ops, first, min(stop, first + RUN_COUNT_MAX))
+        if end == first:
+            api.deliver(read_msg(data, ops, first, origin))
+            end += 1
+        first = end
+
+
+def reply_target(account: Account, data: Buffer, ops: array[int], number: int) -> ReplyTarget | None:
+    """Where the reply of an operation goes, if that is one plain subscription."""
+    start, size = ops[number * OP_WORDS + 2 : number * OP_WORDS + 4]
+    return account.reply_target(bytes(data[start : start + size]))
+
+
 class DirectRun:
     """The direct gets of one stream."""
 
-    def __init__(self, stream: Stream, api: Subscription) -> None:
+    def __init__(self, stream: Stream, api: InternalSubscription) -> None:
         self._stream, self._api, self._account = stream, api, stream.account
         self._name = encode_subject(stream.name)
         self._prefix = b"$JS.API.DIRECT.GET.%s." % self._name
@@ -44,29 +70,23 @@ class DirectRun:
         """Take no more."""
         self._account.remove_prefix(self._prefix)
 
-    def _take(self, client: Client | None, data: Buffer, ops: array[int], first: int, stop: int) -> None:
-        while first < stop:
-            end = self._answer(data, ops, first, min(stop, first + RUN_COUNT_MAX))
-            if end == first:
-                self._api.deliver(read_msg(data, ops, first, client))
-                end += 1
-            first = end
+    def _take(self, origin: Peer, data: Buffer, ops: array[int], first: int, stop: int) -> None:
+        answer_runs(self._answer, self._api, origin, data, ops, first, stop)
 
     def _answer(self, data: Buffer, ops: array[int], first: int, stop: int) -> int:
         """Answer requests up to one that is not plain; where that is."""
-        start, size = ops[first * OP_WORDS + 2 : first * OP_WORDS + 4]
-        route = self._account.reply_route(bytes(data[start : start + size]))
-        if route is None or not route.client.options.headers:
+        target = reply_target(self._account, data, ops, first)
+        if target is None or not target.client.options.headers:
             return first
         stream = self._stream
         skip, seqs = len(self._prefix), self._seqs
-        found = find_last(stream.store.catalog.table, data, ops, first, stop, skip, stream.committed_seq, seqs)
+        found = find_last(stream.store.catalog.table, data, ops, first, stop, skip, stream.log.committed_seq, seqs)
         if found == first:
             return first
         records, seeds = stream.store.stored_records(seqs[: found - first], RUN_SIZE_MAX)
         frames, end = get_frames(
-            data, ops, first, records, seqs, seeds, route.prefix, route.may_have_dots, route.sid, self._name
+            data, ops, first, records, seqs, seeds, target.prefix, target.may_have_dots, target.sid, self._name
         )
         if frames:
-            route.client.send_msgs(frames, end - first)
+            target.client.send_msgs(frames, end - first)
         return end

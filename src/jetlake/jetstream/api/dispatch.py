@@ -21,6 +21,7 @@ from jetlake.subjects import decode_subject
 if TYPE_CHECKING:
     from jetlake.jetstream.host import Host
     from jetlake.jetstream.js_account import JsAccount
+    from jetlake.jetstream.streams.stream import Stream
 
 _PREFIX = b"$JS.API."
 _OWN_PREFIX = b"$JETLAKE.API."
@@ -72,13 +73,13 @@ class Api:
         request.guarded(lambda: self._admit(request))()
         return True
 
-    def answer(self, msg: Msg, response: bytes, is_counted: bool, error_count: int) -> None:
+    def answer(self, msg: Msg, response: bytes, is_counted: bool, error_count: int, headers: bytes = b"") -> None:
         """Send the answer to a request, and take note of it."""
         if self.js_account is not None and is_counted:
             self.js_account.api_total += 1
             self.js_account.api_errors += error_count
         if msg.reply:
-            self.account.send(msg.reply, response)
+            self.account.send(msg.reply, response, headers=headers)
         if is_counted:
             advisories.api_audit(self.account, self.host, msg, response)
 
@@ -93,13 +94,21 @@ class Api:
 
     def _direct_get(self, msg: Msg) -> bool:
         name, _, key = decode_subject(msg.subject[len(_DIRECT_GET) :]).partition(".")
-        stream = self.js_account.streams.get(name) if self.js_account is not None else None
-        if stream is None or not stream.config.allow_direct:
+        stream = self._direct_stream(name)
+        if stream is None:
             return False
         if msg.reply:
             has_key = msg.subject.count(b".") > _DIRECT_GET.count(b".")
             direct_get(stream, msg, key if has_key else None, exceeds_api_level(msg.headers))
         return True
+
+    def _direct_stream(self, name: str) -> Stream | None:
+        """The stream that answers direct gets of a name: the one that has it, or else a mirror of it."""
+        streams = self.js_account.streams if self.js_account is not None else {}
+        found = streams.get(name)
+        if found is not None and found.config.allow_direct:
+            return found
+        return next((stream for stream in streams.values() if stream.answers_for(name)), None)
 
     def _has_consumer(self, msg: Msg) -> bool:
         """The consumer has a subscription of its own: only its absence is to be told here."""

@@ -10,15 +10,15 @@ from jetlake.jetstream import errors
 from jetlake.jetstream.api.request import Endpoint, Request
 from jetlake.jetstream.api.stream_info import readable
 from jetlake.jetstream.errors import ApiError
-from jetlake.jetstream.json_shape import BOOL, INT, STRING, STRINGS, TIME, UINT64, Struct, is_empty_request, is_json
-from jetlake.jetstream.stream_config import Storage
-from jetlake.jetstream.stream_rules import is_valid_subject
+from jetlake.jetstream.json.shape import BOOL, INT, STRING, STRINGS, TIME, UINT64, Struct, is_empty_request, is_json
+from jetlake.jetstream.streams.config import Storage
+from jetlake.jetstream.streams.rules import is_valid_subject
 from jetlake.store import StoredMsg
 from jetlake.store.format import SEQ_MAX
 from jetlake.wire.go_time import format_time
 
 if TYPE_CHECKING:
-    from jetlake.jetstream.stream import Stream
+    from jetlake.jetstream.streams.stream import Stream
 
 GET = Struct(
     "JSApiMsgGetRequest",
@@ -75,7 +75,7 @@ def get(request: Request) -> None:
     if message.payload:
         shown["data"] = b64encode(message.payload).decode()
     shown["time"] = format_time(message.time_ns)
-    request.stream.when_committed(
+    request.stream.log.when_committed(
         message.seq, lambda: request.reply({"message": shown}, is_counted=False), request.fail
     )
 
@@ -124,7 +124,7 @@ def purge(request: Request) -> None:
         request.fail(errors.STREAM_PURGE_FAILED(error.description))
 
     def answer(purged: int) -> None:
-        stream.when_durable(lambda: request.reply({"success": True, "purged": purged}), failed)
+        stream.log.when_durable(lambda: request.reply({"success": True, "purged": purged}), failed)
 
     if filter and not is_valid_subject(filter):
         answer(0)

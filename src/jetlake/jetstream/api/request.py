@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jetlake.errors import BadRequest, StoreError
 from jetlake.jetstream import errors
 from jetlake.jetstream.errors import ApiError
-from jetlake.jetstream.json_shape import Struct, read_request
+from jetlake.jetstream.json.shape import Struct, read_request
 from jetlake.subjects import decode_subject
 from jetlake.wire.json_text import encode_json
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from jetlake.jetstream.api.dispatch import Api
     from jetlake.jetstream.host import Host
     from jetlake.jetstream.js_account import JsAccount
-    from jetlake.jetstream.stream import Stream
+    from jetlake.jetstream.streams.stream import Stream
 
 _TYPE = "io.nats.jetstream.api.v1."
 
@@ -78,9 +78,9 @@ class Request:
         """The fields of the payload; raises ApiError 10025."""
         return read_request(self.payload, shape, strict=self.is_strict)
 
-    def reply(self, fields: Mapping[str, Any], *, is_counted: bool = True) -> None:
+    def reply(self, fields: Mapping[str, Any], *, is_counted: bool = True, headers: bytes = b"") -> None:
         """Answer. What is not counted is not audited either."""
-        self._answer({"type": _TYPE + self.endpoint.type, **fields}, is_counted, 0)
+        self._answer({"type": _TYPE + self.endpoint.type, **fields}, is_counted, 0, headers)
 
     def fail(self, error: ApiError, *, is_error: bool = True) -> None:
         """Answer with an error; nats-server does not count all of them as such."""
@@ -106,8 +106,8 @@ class Request:
 
         return run
 
-    def _answer(self, response: dict[str, Any], is_counted: bool, error_count: int) -> None:
-        self._api.answer(self.msg, encode_json(response), is_counted, error_count)
+    def _answer(self, response: dict[str, Any], is_counted: bool, error_count: int, headers: bytes = b"") -> None:
+        self._api.answer(self.msg, encode_json(response), is_counted, error_count, headers)
 
 
 def _in_short(error: Exception) -> str:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Raw
 
 from jetlake.jetstream import errors
-from jetlake.jetstream.stream_config import config_json
+from jetlake.jetstream.streams.config import config_json
 from jetlake.wire.go_time import ZERO_TIME, format_time
 
 if TYPE_CHECKING:
-    from jetlake.jetstream.stream import Stream
+    from jetlake.jetstream.streams.stream import Stream
 
 DELETED_COUNT_MAX = 1_000_000  # a response with more sequences than these is refused
 LOST_COUNT_MAX = 10_000
@@ -37,6 +37,7 @@ def stream_info(
         info["domain"] = host.options.jetstream.domain
     if with_cluster:
         info["cluster"] = {"leader": host.server_name}
+    info |= stream.copying.info()
     info["ts"] = format_time(host.clock())
     return info
 

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 from jetlake.jetstream import errors
-from jetlake.jetstream.answers import Failed
 from jetlake.jetstream.api.request import Endpoint, Request
 from jetlake.jetstream.api.stream_info import stream_info
-from jetlake.jetstream.json_shape import BOOL, INT, STRING, Struct, is_empty_request, is_json
-from jetlake.jetstream.stream import Stream
-from jetlake.jetstream.stream_config import parse_request, with_level
-from jetlake.jetstream.stream_rules import check_create, check_sizes, is_valid_subject
+from jetlake.jetstream.json.shape import BOOL, INT, STRING, Struct, is_empty_request, is_json
+from jetlake.jetstream.streams.answers import Failed
+from jetlake.jetstream.streams.config import parse_request, with_level
+from jetlake.jetstream.streams.rules import check_create, check_sizes, is_valid_subject
+from jetlake.jetstream.streams.stream import Stream
 
 NAMES_MAX = 1024
 LIST_MAX = 256
@@ -59,7 +59,7 @@ def update(request: Request) -> None:
 
 def _answer_when_ready(request: Request, stream: Stream, done: Callable[[], None], failed: Failed) -> None:
     """Answer once a stream takes all its subjects, and all of this is durable."""
-    stream.when_open(request.guarded(lambda: stream.when_durable(done, failed)))
+    stream.when_open(request.guarded(lambda: stream.log.when_durable(done, failed)))
 
 
 def delete(request: Request) -> None:

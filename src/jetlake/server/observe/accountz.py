@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jetlake.broker.account import Account
-from jetlake.config import Account as AccountOptions
+from jetlake.config import AccountOptions
 from jetlake.server.observe.page import items
 from jetlake.server.observe.query import BadQuery, Query
 from jetlake.server.observe.subsz import sublist_stats
@@ -35,7 +35,7 @@ def accountz(server: Server, query: Query) -> dict[str, Any]:
 def account_info(server: Server, account: Account) -> dict[str, Any]:
     """An account in detail."""
     is_system = account is server.broker.system_account
-    configured = server.options.accounts.get(account.name)
+    configured = account.options
     shared = {"exports": _exports(configured), "imports": _imports(configured)} if configured is not None else {}
     return {
         "account_name": account.name,
@@ -44,11 +44,12 @@ def account_info(server: Server, account: Account) -> dict[str, Any]:
         "expired": False,
         "complete": True,
         "jetstream_enabled": account.jetstream is not None,
-        "leafnode_connections": 0,
+        "leafnode_connections": account.leafs,
         "client_connections": len(account.clients),
         "subscriptions": account.sublist.count,
-        "name_tag": account.name,
+        "name_tag": account.name_tag,
         **{name: entries for name, entries in shared.items() if entries},
+        **({"mappings": account.mappings.shown()} if account.mappings is not None else {}),
         "sublist_stats": sublist_stats([account]),
     }
 
@@ -118,9 +119,9 @@ def account_stat(account: Account) -> dict[str, Any]:
     elsewhere = {"gateways": _NOTHING, "routes": _NOTHING, "leafs": _NOTHING}
     return {
         "acc": account.name,
-        "name": account.name,
+        "name": account.name_tag,
         "conns": len(clients),
-        "leafnodes": 0,
+        "leafnodes": account.leafs,
         "total_conns": len(clients),
         "num_subscriptions": account.sublist.count,
         "sent": sent | elsewhere,

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jetlake.broker.broker import GLOBAL_ACCOUNT
 from jetlake.broker.client import Client
-from jetlake.broker.subscription import Subscription
+from jetlake.broker.subscription import ClientSubscription, Subscription
 from jetlake.clock import go_duration
+from jetlake.errors import BadSubject
 from jetlake.server.connection import ClientConnection
 from jetlake.server.observe.page import items
 from jetlake.server.observe.process import uptime
 from jetlake.server.observe.query import BadQuery, Query
+from jetlake.subjects import encode_subject
 from jetlake.wire.go_time import format_time
 
 if TYPE_CHECKING:
@@ -49,6 +51,8 @@ class _Details(NamedTuple):
 def connz(server: Server, query: Query) -> dict[str, Any]:
     """The page. Raises BadQuery."""
     details = _Details(query.flag("auth"), _subs(query))
+    if query.text("filter_subject") and not query.text("acc"):
+        raise BadQuery("filter by subject only valid with account filtering")
     clients = _clients(server, _state(query), query.text("acc"))
     total, limit = len(clients), query.limit
     if cid := query.id("cid"):
@@ -57,6 +61,9 @@ def connz(server: Server, query: Query) -> dict[str, Any]:
         clients = [client for client in clients if client.user_name == user]
     if query.text("mqtt_client"):
         clients = []  # none speaks MQTT
+    if subject := query.text("filter_subject"):
+        found = _subscribers(server, query.text("acc"), subject)
+        clients = [client for client in clients if client.cid in found]
     key, is_descending = _order(query)
     clients.sort(key=key, reverse=is_descending)
     shown = clients[query.offset : query.offset + limit]
@@ -70,6 +77,16 @@ def connz(server: Server, query: Query) -> dict[str, Any]:
         "limit": limit,
         "connections": items((_connection(client, details, now_ns) for client in shown), len(shown)),
     }
+
+
+def _subscribers(server: Server, account: str, subject: str) -> set[int]:
+    """The open clients with a subscription that has something in common with a subject or pattern."""
+    found = server.broker.accounts.get(account)
+    try:
+        subs = found.sublist.overlapping(encode_subject(subject)) if found is not None else ()
+    except BadSubject as error:
+        raise BadQuery(str(error)) from None
+    return {sub.client.cid for sub in subs if isinstance(sub, ClientSubscription)}
 
 
 def _state(query: Query) -> str:
@@ -108,7 +125,7 @@ def _connection(client: Client, details: _Details, now_ns: int) -> dict[str, Any
     info: dict[str, Any] = {
         "cid": client.cid,
         "kind": "Client",
-        "type": "nats",
+        "type": client.type,
         "ip": client.host,
         "port": client.port,
         "start": format_time(client.start_ns),
@@ -130,15 +147,20 @@ def _connection(client: Client, details: _Details, now_ns: int) -> dict[str, Any
     optional: dict[str, Any] = {"name": client.name, "lang": client.lang, "version": client.version}
     if isinstance(client.connection, ClientConnection):
         optional |= client.connection.tls_details()
+    if client.proxy:
+        optional["proxy"] = {"key": client.proxy}
     who = _who(client) if details.has_auth else {}
-    tag = {"name_tag": client.account.name} if who and not client.is_closed else {}
+    tag = {"name_tag": client.account.name_tag} if who and not client.is_closed else {}
     optional |= who | _subscriptions(client, details.subs) | tag
     return info | {name: value for name, value in optional.items() if value}
 
 
-def _who(client: Client) -> dict[str, str]:
-    account = client.account.name
-    return {"authorized_user": client.user_name, "account": account if account != GLOBAL_ACCOUNT else ""}
+def _who(client: Client) -> dict[str, Any]:
+    account, token = client.account.name, client.user.token if client.user is not None else None
+    who = {"authorized_user": client.user_name, "account": account if account != GLOBAL_ACCOUNT else ""}
+    if token is None:
+        return who
+    return who | {"jwt": token.text, "issuer_key": token.issuer, "tags": list(token.tags)}
 
 
 def _subscriptions(client: Client, subs: str) -> dict[str, Any]:
@@ -155,10 +177,12 @@ def sub_detail(sub: Subscription) -> dict[str, Any]:
     detail: dict[str, Any] = {"subject": _readable(sub.subject)}
     if sub.queue is not None:
         detail["qgroup"] = _readable(sub.queue)
+    if not isinstance(sub, ClientSubscription):
+        return detail | {"sid": "", "msgs": 0, "cid": 0}
     detail |= {"sid": _readable(sub.sid), "msgs": sub.delivered}
     if sub.max_msgs:
         detail["max"] = sub.max_msgs
-    return detail | {"cid": sub.client.cid if sub.client is not None else 0}
+    return detail | {"cid": sub.client.cid}
 
 
 def _readable(subject: bytes) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from jetlake.clock import SECOND_NS
 from jetlake.server.observe.query import Query
 
 if TYPE_CHECKING:
     from jetlake.jetstream.js_account import JsAccount
-    from jetlake.jetstream.stream import Stream
+    from jetlake.jetstream.streams.stream import Stream
     from jetlake.server.server import Server
 
 _OK, _BAD_REQUEST, _NOT_FOUND, _ERROR, _UNAVAILABLE = 200, 400, 404, 500, 503
@@ -74,6 +75,7 @@ def _check_streams(accounts: list[JsAccount], account: str, stream: str, consume
         for served in found.streams.values():
             if stream in ("", served.name):
                 _check_consumers(found, served, consumer)
+                _check_origins(found, served)
     if stream:
         _check_stream(wanted[0], stream, consumer)
 
@@ -84,6 +86,15 @@ def _check_consumers(account: JsAccount, stream: Stream, consumer: str) -> None:
             about = {"account": account.account.name, "stream": stream.name, "consumer": lost.name}
             problem = f"consumer '{lost.name}' of stream '{stream.name}' is offline: {lost.reason}"
             raise Unhealthy(_UNAVAILABLE, "CONSUMER", problem, **about)
+
+
+def _check_origins(account: JsAccount, stream: Stream) -> None:
+    for feed in stream.copying.feeds():
+        if feed.is_silent or feed.error is not None:
+            about = {"account": account.account.name, "stream": stream.name}
+            reason = (feed.error or {}).get("description", f"not heard for {feed.silent_ns // SECOND_NS} s")
+            problem = f"stream '{stream.name}' does not keep up with '{feed.source.name}': {reason}"
+            raise Unhealthy(_UNAVAILABLE, "STREAM", problem, **about)
 
 
 def _check_stream(account: JsAccount, name: str, consumer: str) -> None:

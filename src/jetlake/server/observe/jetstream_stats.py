@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jetlake.broker.broker import API_LEVEL
+from jetlake.jetstream.api_level import API_LEVEL
 
 if TYPE_CHECKING:
     from jetlake.jetstream.js_account import JsAccount
@@ -15,7 +15,7 @@ _UNSIGNED = (1 << 64) - 1  # nats-server shows "no limit", which is -1, as an un
 
 def server_stats(jetstream: JetStream) -> dict[str, Any]:
     """All accounts together."""
-    from jetlake.jetstream.stream_config import Storage
+    from jetlake.jetstream.streams.config import Storage
 
     accounts = jetstream.accounts.values()
     return {
@@ -35,7 +35,7 @@ def server_stats(jetstream: JetStream) -> dict[str, Any]:
 
 def account_stats(account: JsAccount) -> dict[str, Any]:
     """One account; what it may reserve stands where the server shows what is reserved."""
-    from jetlake.jetstream.stream_config import Storage
+    from jetlake.jetstream.streams.config import Storage
 
     return {
         "memory": account.used(Storage.MEMORY),

@@ -1,14 +1,15 @@
 """The options of a page in a JSON request, read as Go's decoder does, with its words for what is wrong.
 
-A request may have more fields than these (which servers are to answer, for one); they are not looked at.
+A request may also say what a server has to be like to answer (`matches`). Other fields are not looked at.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from jetlake.jetstream.json_shape import BOOL, INT, STRING, STRINGS, UINT64, BadShape, Integer, Place, Shape, Struct
-from jetlake.jetstream.json_syntax import BadJson, parse_value
+from jetlake.jetstream.json.shape import BOOL, INT, STRING, STRINGS, UINT64, BadShape, Integer, Place, Shape, Struct
+from jetlake.jetstream.json.syntax import BadJson, parse_value
 from jetlake.server.observe.query import BadQuery, Query
 
 _PAGING: dict[str, Shape] = {"offset": INT, "limit": INT}
@@ -49,8 +50,33 @@ _SHAPES = {page: Struct(f"{page}EventOptions", fields) for page, fields in _FIEL
 _NAMES = {"account": "acc", "subscriptions": "subs", "consumer": "consumers", "include_unused": "unused"}
 
 
+_FILTERS = Struct(
+    "EventFilterOptions",
+    {
+        **dict.fromkeys(("server_name", "cluster", "host", "domain"), STRING),
+        "exact_match": BOOL,
+        "tags": STRINGS,
+    },
+)
+
+
 class BadJsonOptions(BadQuery):
     """A request for a page that is not JSON, or not of its shape."""
+
+
+def matches(identity: Mapping[str, Any], payload: bytes) -> bool:
+    """True when a request is for a server like this one: by parts of its names, or all of them, and by its tags."""
+    try:
+        wanted: dict[str, Any] = _FILTERS.read(parse_value(payload), Place(_FILTERS.go_name), False) if payload else {}
+    except (BadJson, BadShape):
+        return True  # who reads the options says what is wrong
+    names = {"server_name": "name", "cluster": "cluster", "host": "host", "domain": "domain"}
+    for option, field in names.items():
+        text, own = wanted.get(option, ""), identity.get(field, "")
+        if text and (text != own if wanted.get("exact_match") else text not in own):
+            return False
+    own_tags = {tag.lower() for tag in identity.get("tags", ())}
+    return all(tag.lower() in own_tags for tag in wanted.get("tags") or ())
 
 
 def read_options(page: str, payload: bytes) -> Query:

@@ -12,10 +12,10 @@ from jetlake.server.observe.varz import jetstream_config, jetstream_limits
 from jetlake.wire.go_time import format_time
 
 if TYPE_CHECKING:
-    from jetlake.jetstream.consumer import Consumer
+    from jetlake.jetstream.consumers.consumer import Consumer
     from jetlake.jetstream.js_account import JsAccount
     from jetlake.jetstream.service import JetStream
-    from jetlake.jetstream.stream import Stream
+    from jetlake.jetstream.streams.stream import Stream
     from jetlake.server.server import Server
 
 _FLAGS = ("accounts", "streams", "consumers", "direct-consumers", "config", "leader-only", "raft", "stream-leader-only")
@@ -112,6 +112,7 @@ def _stream(stream: Stream, query: Query) -> dict[str, Any]:
     if query.flag("config"):
         detail["config"] = info["config"]
     detail["state"] = info["state"]
+    detail |= {key: info[key] for key in ("mirror", "sources") if key in info}
     if query.flag("consumers") and stream.consumers:
         consumers = (_consumer(consumer, query) for consumer in served_consumers(stream))
         detail["consumer_detail"] = items(consumers, len(stream.consumers))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from jetlake.clock import SECOND_NS
 from jetlake.server.log import printable
 from jetlake.server.observe.jsz import served_consumers, served_streams
 from jetlake.server.observe.process import resident_size
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _STREAM_LABELS = ["account", "stream"]
+_ORIGIN_LABELS = [*_STREAM_LABELS, "origin"]
 _CONSUMER_LABELS = [*_STREAM_LABELS, "consumer"]
 
 
@@ -67,6 +69,8 @@ class Metrics:
         lost = GaugeMetricFamily("jetlake_stream_lost_messages", "Messages lost to damage", labels=_STREAM_LABELS)
         pending = GaugeMetricFamily("jetlake_consumer_pending", "Messages to be delivered", labels=_CONSUMER_LABELS)
         unacked = GaugeMetricFamily("jetlake_consumer_ack_pending", "Messages to be acked", labels=_CONSUMER_LABELS)
+        lag = GaugeMetricFamily("jetlake_origin_lag", "Messages still to be copied", labels=_ORIGIN_LABELS)
+        silent = GaugeMetricFamily("jetlake_origin_silent_seconds", "Since it was heard", labels=_ORIGIN_LABELS)
         offline = GaugeMetricFamily("jetlake_streams_offline", "Streams that cannot be opened", labels=["account"])
         requests = CounterMetricFamily("jetlake_api_requests", "JetStream API requests", labels=["account"])
         failures = CounterMetricFamily("jetlake_api_errors", "JetStream API requests that failed", labels=["account"])
@@ -81,13 +85,16 @@ class Metrics:
                 size.add_metric(labels, state.bytes)
                 last.add_metric(labels, state.last_seq)
                 lost.add_metric(labels, len(state.lost))
+                for feed in stream.copying.feeds():
+                    lag.add_metric([*labels, feed.source.name], feed.lag)
+                    silent.add_metric([*labels, feed.source.name], feed.silent_ns / SECOND_NS)
                 yield
                 for consumer in served_consumers(stream):
                     info, named = consumer.info(), [*labels, printable(consumer.name)]  # different for different bytes
                     pending.add_metric(named, info["num_pending"])
                     unacked.add_metric(named, info["num_ack_pending"])
                     yield
-        self._families += (messages, size, last, lost, pending, unacked, offline, requests, failures)
+        self._families += (messages, size, last, lost, lag, silent, pending, unacked, offline, requests, failures)
 
 
 class _Collected:

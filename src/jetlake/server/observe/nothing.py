@@ -21,5 +21,5 @@ def gatewayz(server: Server, query: Query) -> dict[str, Any]:
     return {"server_id": server.server_id, "now": now, "outbound_gateways": {}, "inbound_gateways": {}}
 
 
-def leafz(server: Server, query: Query) -> dict[str, Any]:
-    return {"server_id": server.server_id, "now": format_time(server.clock()), "leafnodes": 0, "leafs": []}
+def raftz(server: Server, query: Query) -> dict[str, Any]:
+    return {}

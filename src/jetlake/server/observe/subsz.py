@@ -79,4 +79,4 @@ def _matching(accounts: list[Account], subject: bytes) -> list[_Found]:
 
 
 def _detail(account: Account, sub: Subscription) -> dict[str, Any]:
-    return {"account": account.name, "account_tag": account.name, **sub_detail(sub)}
+    return {"account": account.name, "account_tag": account.name_tag, **sub_detail(sub)}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING, Any
 
 from jetlake.clock import SECOND_NS
-from jetlake.config import JetStreamOptions, ListenerOptions
+from jetlake.config import JetStreamOptions, WebSocketOptions
+from jetlake.server.observe.features import FEATURES
 from jetlake.server.observe.jetstream_stats import server_stats
 from jetlake.server.observe.process import core_count, resident_size, uptime
 from jetlake.server.observe.query import Query
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from jetlake.server.server import Server
 
 _OF_CLIENTS_ONLY = {"routes": 0, "gateways": 0, "leafs": 0}
-_FEATURES = dict.fromkeys(("js_ack_fc_v2", "js_api_reply_v2", "js_raft_delete_range", "js_snapshot_sources"), False)
 _NO_WAITS = {"waiters": 0, "waits": 0, "wait_time": 0, "max_wait_time": 0}
 
 
@@ -65,17 +65,49 @@ def _options(server: Server) -> dict[str, Any]:
         "max_pending": options.max_pending,
         "cluster": {},
         "gateway": {},
-        "leaf": _listener(options.leafnodes, server.idle_ports.get("leafnodes", 0)),
+        "leaf": _leaf(server),
         "mqtt": {},
-        "websocket": _listener(options.websocket, server.idle_ports.get("websocket", 0)),
+        "websocket": _websocket(options.websocket, server.websocket_listener.port),
         "jetstream": jetstream_varz(server),
         "tls_timeout": options.tls.timeout_s if options.tls is not None else 2.0,
         "write_deadline": int(options.write_deadline_s * SECOND_NS),
     }
 
 
-def _listener(options: ListenerOptions | None, port: int) -> dict[str, Any]:
-    return {"host": options.host, "port": port} if options is not None and port else {}
+def _leaf(server: Server) -> dict[str, Any]:
+    options, listener = server.options.leafnodes, server.leafs.listener
+    if options is None:
+        return {}
+    shown: dict[str, Any] = {}
+    if listener is not None:
+        shown = {"host": options.host, "port": listener.port, "auth_timeout": options.auth_timeout_s}
+        shown["tls_timeout"] = options.tls.timeout_s if options.tls is not None else 2.0
+    remotes = [
+        {"local_account": remote.account, "urls": [f"{url.hostname}:{url.port}" for url in remote.urls]}
+        for remote in server.leafs.remotes
+    ]
+    return shown | ({"remotes": remotes} if remotes else {})
+
+
+def _websocket(options: WebSocketOptions | None, port: int) -> dict[str, Any]:
+    if options is None or not port:
+        return {}
+    own = options.authorization
+    is_usual = options.handshake_timeout_s == WebSocketOptions().handshake_timeout_s
+    shown = {
+        "host": options.host,
+        "port": port,
+        "advertise": options.advertise,
+        "no_auth_user": options.no_auth_user,
+        "jwt_cookie": options.jwt_cookie,
+        "handshake_timeout": 0 if is_usual else int(options.handshake_timeout_s * SECOND_NS),
+        "auth_timeout": own.timeout_s if own is not None else 0,
+        "no_tls": options.no_tls,
+        "same_origin": options.same_origin,
+        "allowed_origins": [f"{origin.scheme}://{origin.host}:{origin.port}" for origin in options.allowed_origins],
+        "compression": options.compression,
+    }
+    return {name: value for name, value in shown.items() if value}
 
 
 def jetstream_varz(server: Server) -> dict[str, Any]:
@@ -94,7 +126,7 @@ def jetstream_config(jetstream: JetStream, options: JetStreamOptions) -> dict[st
     config: dict[str, Any] = {
         "max_memory": jetstream.max_memory,
         "max_storage": jetstream.max_store,
-        "store_dir": str(Path(jetstream.directory)),
+        "store_dir": os.path.normpath(jetstream.directory),
         "sync_interval": int(options.sync_interval_s * SECOND_NS),
     }
     if options.sync_always:
@@ -130,7 +162,7 @@ def _runtime(server: Server) -> dict[str, Any]:
         "total_connections": broker.total_connections,
         "routes": 0,
         "remotes": 0,
-        "leafnodes": 0,
+        "leafnodes": len(server.leafs.open),
         "in_msgs": received[0],
         "in_bytes": received[1],
         "in_client_msgs": received[0],
@@ -154,7 +186,7 @@ def _about_config(server: Server) -> dict[str, Any]:
         "config_load_time": format_time(server.config_load_ns),
         "config_digest": server.config_digest().strip("()"),
         **{name: value for name, value in optional.items() if value},
-        "feature_flags": _FEATURES,
+        "feature_flags": FEATURES,
         "system_account": broker.system_account.name,
         "slow_consumer_stats": {"clients": broker.slow_consumers, **_OF_CLIENTS_ONLY},
         "stale_connection_stats": {"clients": broker.stale_connections, **_OF_CLIENTS_ONLY},

@@ -11,15 +11,17 @@ from contextlib import ExitStack, closing
 from typing import NamedTuple
 
 from jetlake.errors import StoreLocked
-from jetlake.jetstream.stream_meta import LOCK_NAME
-from jetlake.spark.errors import ServerError, SparkError
-from jetlake.spark.locate import ROOT_NAME, find_streams
-from jetlake.spark.nats import ApiRefused, Connection, Reply, pub_frame
-from jetlake.spark.options import Options, parse_options
-from jetlake.spark.url_origin import UrlOrigin
+from jetlake.jetstream.streams.meta import LOCK_NAME
+from jetlake.spark.errors import SparkError
 from jetlake.store import FileStore
-from jetlake.store.file_options import options_of
-from jetlake.store.files import OS_FILES
+from jetlake.store.disk.file_options import options_of
+from jetlake.store.disk.files import OS_FILES
+from jetlake.store.redo.replay import replay
+from jetlake.table.errors import ServerError
+from jetlake.table.locate import ROOT_NAME, find_streams
+from jetlake.table.nats import ApiRefused, Connection, Reply, pub_frame
+from jetlake.table.options import Options, parse_options
+from jetlake.table.url_origin import UrlOrigin
 
 
 class Compacted(NamedTuple):
@@ -44,6 +46,7 @@ def _in_directory(settings: Options, dead_part_max: float) -> list[Compacted]:
         try:
             if is_root:
                 stack.enter_context(OS_FILES.lock(f"{path}/{ROOT_NAME}/{LOCK_NAME}"))
+                replay(OS_FILES, f"{path}/{ROOT_NAME}")
             keys, stream = settings.keys, settings.stream if is_root else ""
             for name, directory in find_streams(path, stream, settings.account, keys=keys):
                 options = options_of(OS_FILES, directory, keys)

@@ -3,13 +3,14 @@
 CSV and JSON hold text: payloads are read with payload=string there unless told otherwise, and those that are none stand
 in the column `_malformed`, as base64. In CSV headers are JSON. `import_.py` reads all of it back.
 
-An export is a streaming query that reads what is there and ends: Spark's file sink writes each message once, and the
-checkpoint beside the files knows the last sequence.
+An export is a streaming query that reads what is there and ends: Spark's file sink writes each message once, and a
+checkpoint knows the last sequence. It lies beside the directory of the files, for everything in there is data to those
+who read it; one that an earlier export left inside is used as it is.
 """
 
 from __future__ import annotations
 
-import json
+import os
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -17,13 +18,14 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
-from jetlake.spark.errors import BadOption
+from jetlake.spark.compat import parse_offset
 from jetlake.spark.frames import read_stream
-from jetlake.spark.options import parse_options
-from jetlake.spark.schema import MALFORMED
+from jetlake.table.errors import BadOption
+from jetlake.table.options import parse_options
+from jetlake.table.schema import MALFORMED
 
 FORMATS = ("parquet", "csv", "json", "delta")
-CHECKPOINT_NAME = "_jetlake_checkpoint"
+_CHECKPOINT_INSIDE = "_jetlake_checkpoint"
 _TIMES = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"}
 _WRITING = {
     "json": _TIMES,
@@ -65,7 +67,7 @@ def export(
     unknown = [name for name in partition_by if name not in frame.columns]
     if unknown:
         raise BadOption(f"there is no column {', '.join(unknown)} to partition by; tokens come from subject_tokens")
-    writer = frame.writeStream.format(format).option("checkpointLocation", f"{target}/{CHECKPOINT_NAME}")
+    writer = frame.writeStream.format(format).option("checkpointLocation", checkpoint_of(target))
     writer = writer.options(**_WRITING.get(format, {}))
     try:
         query = writer.partitionBy(*partition_by).trigger(availableNow=True).start(target)
@@ -74,6 +76,15 @@ def export(
             raise BadOption(NO_DELTA) from None
         raise
     return _finish(query)
+
+
+def checkpoint_of(target: str) -> str:
+    """Where the bookkeeping of an export lies."""
+    inside = f"{target}/{_CHECKPOINT_INSIDE}"
+    if os.path.isdir(inside.removeprefix("file://")):
+        return inside
+    parent, _, name = target.rpartition("/")
+    return f"{parent}/.{name}.jetlake-export" if parent else f".{name}.jetlake-export"
 
 
 def _finish(query: StreamingQuery) -> Exported:
@@ -85,7 +96,7 @@ def _finish(query: StreamingQuery) -> Exported:
         counts |= {batch["batchId"]: batch["numInputRows"] for batch in query.recentProgress if batch["numInputRows"]}
     last = query.lastProgress
     offsets = last["sources"][0]["endOffset"] if last is not None else "{}"
-    return Exported(sum(counts.values()), len(counts), _parsed(offsets))
+    return Exported(sum(counts.values()), len(counts), parse_offset(offsets))
 
 
 def _dated(frame: DataFrame, partition_by: Sequence[str]) -> DataFrame:
@@ -101,8 +112,3 @@ def _flat(frame: DataFrame, format: str) -> DataFrame:
     if format in _WRITING and MALFORMED in frame.columns:
         frame = frame.withColumn(MALFORMED, F.base64(MALFORMED))
     return frame
-
-
-def _parsed(offsets: str | dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(offsets) if isinstance(offsets, str) else offsets
-    return found

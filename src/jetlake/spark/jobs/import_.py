@@ -20,8 +20,8 @@ from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructField, StructType
 
-from jetlake.spark.errors import BadOption
-from jetlake.spark.schema import MALFORMED
+from jetlake.table.errors import BadOption
+from jetlake.table.schema import MALFORMED
 
 FORMATS = {"parquet": "parquet", "jsonl": "json", "json": "json", "csv": "csv"}
 _CSV = {"header": "true", "escape": '"', "multiLine": "true", "mode": "FAILFAST", "enforceSchema": "false"}

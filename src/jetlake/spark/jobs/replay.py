@@ -5,8 +5,8 @@ from __future__ import annotations
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from jetlake.spark.errors import BadOption
 from jetlake.spark.frames import read
+from jetlake.table.errors import BadOption
 
 
 def replay(

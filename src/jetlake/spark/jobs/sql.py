@@ -7,8 +7,8 @@ from contextlib import closing
 from pyspark.sql import DataFrame, SparkSession
 
 from jetlake.spark.frames import load
-from jetlake.spark.options import parse_options
-from jetlake.spark.origin import open_origin
+from jetlake.table.options import parse_options
+from jetlake.table.origin import open_origin
 
 
 def register(spark: SparkSession, options: dict[str, str]) -> list[str]:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from jetlake.spark.errors import BadOption
 from jetlake.spark.frames import read
+from jetlake.table.errors import BadOption
 
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 

@@ -2,8 +2,8 @@
 
 A task reads whole blocks and compares each with what it says itself: header, frames, records, sidecar. What blocks say
 of each other (deletes, sequences that nothing accounts for) is put together on the driver before, from sidecars; where
-that cannot be done there is a problem of the kind `unreadable`. The other kinds are those of `jetlake.store.check`,
-which goes through one block after the other and compares more; this is for stores too large for one core.
+that cannot be done there is a problem of the kind `unreadable`. The other kinds are those of `store.verify`, which
+goes through one block after the other and compares more; this is for stores too large for one core.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from jetlake.errors import StoreError
-from jetlake.spark.options import Options, parse_options
 from jetlake.spark.worker import settle
-from jetlake.store.block_scan import read_body, scan_block, uncount_gone
-from jetlake.store.check import Report, find_streams, show_ranges
-from jetlake.store.check_block import (
+from jetlake.store.blocks.block_scan import read_body, scan_block, uncount_gone
+from jetlake.store.disk.files import OS_FILES
+from jetlake.store.format import parse_block_name, sidecar_name
+from jetlake.store.index.sequence_set import SequenceSet
+from jetlake.store.index.subject_table import SubjectTable
+from jetlake.store.verify.check import Report, find_streams, show_ranges
+from jetlake.store.verify.check_block import (
     SIZES,
     BlockRecords,
     Problem,
@@ -30,11 +33,8 @@ from jetlake.store.check_block import (
     sidecar_differences,
     unsound_bytes,
 )
-from jetlake.store.files import OS_FILES
-from jetlake.store.format import parse_block_name, sidecar_name
-from jetlake.store.sequence_set import SequenceSet
-from jetlake.store.subject_table import SubjectTable
 from jetlake.store.view import StreamView
+from jetlake.table.options import Options, parse_options
 
 _TASK_BLOCKS_MIN = 16  # to start a task takes as long as to check one
 _TASKS_PER_CORE, _REMOTE_TASKS = 2, 64

@@ -1,0 +1,1 @@
+from jetlake.broker._map_subjects_py import *

@@ -1,0 +1,1 @@
+from jetlake.broker._recipient_table_py import *

@@ -1,1 +1,0 @@
-from jetlake.broker._routes_py import *

@@ -1,1 +1,0 @@
-from jetlake.jetstream._ack_pending_py import *

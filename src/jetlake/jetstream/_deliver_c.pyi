@@ -1,1 +1,0 @@
-from jetlake.jetstream._deliver_py import *

@@ -1,1 +1,0 @@
-from jetlake.jetstream._gets_py import *

@@ -1,1 +1,0 @@
-from jetlake.jetstream._json_scan_py import *

@@ -1,1 +1,0 @@
-from jetlake.jetstream._msg_ids_py import *

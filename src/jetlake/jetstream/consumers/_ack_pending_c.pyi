@@ -1,0 +1,1 @@
+from jetlake.jetstream.consumers._ack_pending_py import *

@@ -1,0 +1,1 @@
+from jetlake.jetstream.consumers._deliver_py import *

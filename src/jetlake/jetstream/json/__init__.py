@@ -1,0 +1,1 @@
+"""JSON of requests, read by a kernel and checked against a shape."""

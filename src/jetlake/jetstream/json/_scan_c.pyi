@@ -1,0 +1,1 @@
+from jetlake.jetstream.json._scan_py import *

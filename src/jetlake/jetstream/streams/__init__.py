@@ -1,0 +1,1 @@
+"""Streams: what is stored, by which rules, and who is told."""

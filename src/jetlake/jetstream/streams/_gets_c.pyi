@@ -1,0 +1,1 @@
+from jetlake.jetstream.streams._gets_py import *

@@ -1,0 +1,1 @@
+from jetlake.jetstream.streams._msg_ids_py import *

@@ -1,0 +1,1 @@
+from jetlake.jetstream.streams._pub_acks_py import *

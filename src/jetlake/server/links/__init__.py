@@ -1,0 +1,1 @@
+"""Links to other servers: leaf nodes, both roles."""

@@ -1,1 +1,0 @@
-from jetlake.spark._arrow_py import *

@@ -1,1 +1,0 @@
-from jetlake.spark._msgs_py import *

@@ -1,1 +1,0 @@
-from jetlake.store._encode_py import *

@@ -1,1 +1,0 @@
-from jetlake.store._ranges_py import *

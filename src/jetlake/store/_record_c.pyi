@@ -1,1 +1,0 @@
-from jetlake.store._record_py import *

@@ -1,1 +1,0 @@
-from jetlake.store._scan_py import *

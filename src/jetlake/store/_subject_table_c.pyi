@@ -1,1 +1,0 @@
-from jetlake.store._subject_table_py import *

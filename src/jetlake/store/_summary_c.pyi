@@ -1,1 +1,0 @@
-from jetlake.store._summary_py import *

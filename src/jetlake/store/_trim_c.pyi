@@ -1,1 +1,0 @@
-from jetlake.store._trim_py import *

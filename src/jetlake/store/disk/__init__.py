@@ -1,0 +1,1 @@
+"""What happens to files: commits, recovery, rewriting, conversion."""

@@ -1,0 +1,1 @@
+"""What is kept in memory of messages: subjects, sequences and times."""

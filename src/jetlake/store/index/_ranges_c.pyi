@@ -1,0 +1,1 @@
+from jetlake.store.index._ranges_py import *

@@ -1,0 +1,1 @@
+from jetlake.store.index._subject_lists_py import *

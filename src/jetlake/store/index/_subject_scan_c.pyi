@@ -1,0 +1,1 @@
+from jetlake.store.index._subject_scan_py import *

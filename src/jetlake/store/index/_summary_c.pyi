@@ -1,0 +1,1 @@
+from jetlake.store.index._summary_py import *

@@ -1,0 +1,1 @@
+from jetlake.store.nats._archive_py import *

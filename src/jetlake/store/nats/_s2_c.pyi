@@ -1,0 +1,1 @@
+from jetlake.store.nats._s2_py import *

@@ -1,0 +1,1 @@
+from jetlake.store.nats._walk_py import *

@@ -1,0 +1,1 @@
+"""One record: its bytes, encoded, measured, found in a block and counted."""

@@ -1,0 +1,1 @@
+from jetlake.store.records._encode_py import *

@@ -1,0 +1,1 @@
+from jetlake.store.records._record_py import *

@@ -1,0 +1,1 @@
+from jetlake.store.records._trim_py import *

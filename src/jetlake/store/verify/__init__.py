@@ -1,0 +1,1 @@
+"""Check every byte of a store without changing it."""

@@ -1,0 +1,1 @@
+from jetlake.table._arrow_py import *

@@ -1,0 +1,1 @@
+from jetlake.table._msgs_py import *

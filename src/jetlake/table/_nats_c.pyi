@@ -1,0 +1,1 @@
+from jetlake.table._nats_py import *

@@ -1,0 +1,1 @@
+from jetlake.wire._link_tokenize_py import *
