@@ -106,11 +106,11 @@ class Operator:
         found = (self._import(account, wanted) for wanted in account.body.imports)
         return tuple(item for item in found if item is not None)
 
-    def next_change_s(self, name: str) -> int:
-        """When something of an account expires next, itself or an import; 0: never."""
+    def next_change_s(self, name: str, since_s: float) -> int:
+        """When something of an account expires that had not at `since_s`, itself or an import; 0: never."""
         account = self.accounts[name]
         times = [account.claims.exp, *(exp for wanted in account.body.imports for exp in _token_expiry(wanted))]
-        return min((time for time in times if time > self.now_s), default=0)
+        return min((time for time in times if time > since_s), default=0)
 
     def _import(self, account: KnownAccount, wanted: jwt.Import) -> Import | None:
         exporter = self.accounts.get(wanted.account)

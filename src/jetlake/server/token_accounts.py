@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from jetlake import jwt, nkeys
+from jetlake.broker.account import Account
 from jetlake.broker.auth import AUTHORIZATION_VIOLATION, Credentials, User
 from jetlake.broker.client import MAX_SUBSCRIPTIONS, Client
 from jetlake.broker.operator import BadAccount, KnownAccount, is_revoked
@@ -141,12 +142,18 @@ class TokenAccounts:
 
     def _use(self, known: KnownAccount) -> None:
         server = self._server
-        account = server.broker.use_account(known)
+        account = self._adopt(known)
         self._warn(known)
         server.system.serve_account(account)
         if server.jetstream is not None:
             server.jetstream.add_account(account)
-        self._watch(known.name)
+
+    def _adopt(self, known: KnownAccount) -> Account:
+        """Let a token hold from now on, and look at it again when something of it expires."""
+        now_s = self._operator.now_s  # before the look: what expires during it is looked at once more
+        account = self._server.broker.use_account(known)
+        self._watch(known.name, now_s)
+        return account
 
     def _warn(self, known: KnownAccount) -> None:
         """Say what a token asks for and will not get."""
@@ -184,9 +191,8 @@ class TokenAccounts:
         server, old = self._server, self._operator.accounts[known.name]
         if old.token == known.token:
             return
-        account = server.broker.use_account(known)
+        account = self._adopt(known)
         self._warn(known)
-        self._watch(known.name)
         if old.options.jetstream != known.options.jetstream:
             from jetlake.server.reload import apply_jetstream
 
@@ -251,11 +257,11 @@ class TokenAccounts:
         if (timer := self._timers.pop(name, None)) is not None:
             timer.cancel()
 
-    def _watch(self, name: str) -> None:
-        """Look again at an account when something of it expires."""
+    def _watch(self, name: str, since_s: float) -> None:
+        """Look again at an account when the next thing of it expires that had not at `since_s`."""
         if (timer := self._timers.pop(name, None)) is not None:
             timer.cancel()
-        next_s = self._operator.next_change_s(name)
+        next_s = self._operator.next_change_s(name, since_s)
         if next_s:
             self._timers[name] = self._server.call_at(next_s * SECOND_NS, lambda: self._time_passed(name))
 
@@ -265,5 +271,4 @@ class TokenAccounts:
             return
         if known.is_expired(self._operator.now_s):
             self.end(name)
-        self._server.broker.use_account(known)  # what it shares may have ended
-        self._watch(name)
+        self._adopt(known)  # what it shares may have ended
