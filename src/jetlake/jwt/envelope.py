@@ -43,7 +43,7 @@ class Claims(msgspec.Struct, frozen=True, kw_only=True):
 
     def time_problem(self, now_s: float) -> str | None:
         """Why the token does not hold at this time."""
-        if 0 < self.exp < now_s:
+        if 0 < self.exp <= now_s:
             return "claim is expired"
         return "claim is not yet valid" if 0 < now_s < self.nbf else None
 
