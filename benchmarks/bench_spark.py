@@ -339,7 +339,7 @@ def fill(path: Path, count: int, size: int, block_size: int) -> None:
     """A store of messages over many subjects, one of them rare."""
     from array import array
 
-    from jetlake.ops import append_op
+    from jetlake.ops import OP_WORDS, append_op
 
     rng = random.Random(SEED)
     options = FileOptions(block_size_max=block_size, sync="never")
@@ -350,7 +350,7 @@ def fill(path: Path, count: int, size: int, block_size: int) -> None:
             for number in range(done, min(done + 2000, count)):
                 subject = b"bench.rare" if number == count // 2 else b"bench.%d" % rng.randrange(SUBJECTS)
                 append_op(ops, data, subject, rng.randbytes(size // 2) * 2)
-            done += len(ops) // 10
+            done += len(ops) // OP_WORDS
             store.append_batch(data, ops)
             store.commit()
 

@@ -73,7 +73,7 @@ def test_a_source_distribution_has_every_source(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         packed = {name.partition("/")[2] for name in archive.getnames()}
     sources = {path.relative_to(ROOT).as_posix() for path in (ROOT / "src").rglob("*")}
-    kinds = (".py", ".pyx", ".pxd", ".pyi", ".h", "py.typed")
+    kinds = (".py", ".pyx", ".pxd", ".pyi", ".h", ".properties", "py.typed")
     missing = {name for name in sources if name.endswith(kinds) and ".egg-info" not in name} - packed
     assert not missing
 

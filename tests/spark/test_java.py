@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from jetlake.spark import java
-from jetlake.spark.java import NoJava, ensure_java
-from jetlake.spark.shims import python_shim
+from jetlake.spark.java import NoJava, java_program
+from jetlake.spark.shims import java_shim, python_shim
 from jetlake.store import FileStore
 
 COUNT_ROWS = """
@@ -21,6 +21,13 @@ import sys
 from jetlake.spark import read, session
 spark = session(master="local[1]")
 print("rows", read(spark, path=sys.argv[1]).count(), spark._jvm.java.lang.System.getProperty("java.version"))
+spark.stop()
+"""
+FIRST_ROW = """
+import sys
+from jetlake.spark import read, session
+spark = session(master="local[1]")
+print("row", read(spark, path=sys.argv[1]).limit(1).collect()[0].seq)
 spark.stop()
 """
 
@@ -32,47 +39,37 @@ def no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
 
 
-def test_a_java_on_the_path_is_used_as_it_is(monkeypatch: pytest.MonkeyPatch, no_java: None, tmp_path: Path) -> None:
+def test_a_java_on_the_path_is_used(no_java: None, tmp_path: Path) -> None:
     (tmp_path / "java").write_text("#!/bin/sh\n")
     (tmp_path / "java").chmod(0o755)
-    assert ensure_java() == "" and "JAVA_HOME" not in os.environ
+    assert java_program() == tmp_path / "java"
 
 
 def test_a_java_home_is_used_if_it_has_a_java(monkeypatch: pytest.MonkeyPatch, no_java: None, tmp_path: Path) -> None:
     (tmp_path / "home" / "bin").mkdir(parents=True)
     (tmp_path / "home" / "bin" / "java").touch()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
-    assert ensure_java() == str(tmp_path / "home")
+    assert java_program() == tmp_path / "home" / "bin" / "java"
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
     monkeypatch.setattr(java, "_bundled_java", lambda: None)
     with pytest.raises(NoJava):
-        ensure_java()
-    assert "JAVA_HOME" not in os.environ
+        java_program()
 
 
 def test_without_any_java_the_error_says_what_to_do(monkeypatch: pytest.MonkeyPatch, no_java: None) -> None:
     monkeypatch.setattr(java, "_bundled_java", lambda: None)
     with pytest.raises(NoJava, match=r"pip install 'jetlake\[java\]'"):
-        ensure_java()
+        java_program()
 
 
-def test_the_shim_drops_the_module_that_the_bundled_java_lacks(
-    monkeypatch: pytest.MonkeyPatch, no_java: None, tmp_path: Path
-) -> None:
-    real = tmp_path / "real" / "bin" / "java"
-    real.parent.mkdir(parents=True)
+def test_the_shim_drops_the_module_that_a_java_lacks_or_warns_of(tmp_path: Path) -> None:
+    real = tmp_path / "real java"
     real.write_text('#!/bin/sh\nprintf "%s|" "$@"\n')
     real.chmod(0o755)
-    monkeypatch.setattr(java, "_bundled_java", lambda: tmp_path / "real")
-    home = ensure_java()
-    assert os.environ["JAVA_HOME"] == home == ensure_java()
-    shown = subprocess.run(
-        [f"{home}/bin/java", "-Da=b c", "--add-modules=jdk.incubator.vector", "Main"],
-        env={"PATH": "/usr/bin:/bin"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    home = java_shim(real)
+    assert home == java_shim(real)
+    command = [f"{home}/bin/java", "-Da=b c", "--add-modules=jdk.incubator.vector", "Main"]
+    shown = subprocess.run(command, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=True)
     assert shown.stdout == "-Da=b c|Main|"
 
 
@@ -83,6 +80,18 @@ def test_the_shim_of_python_imports_what_is_installed(monkeypatch: pytest.Monkey
     assert done.stdout == "/a b:/c ['x y', 'z']\n"
     monkeypatch.delenv("PYTHONPATH")
     assert subprocess.run([python_shim(), "-c", "pass"], check=True).returncode == 0
+
+
+@pytest.mark.timeout(600)
+def test_spark_itself_prints_nothing(tmp_path: Path) -> None:
+    """Neither when it starts, nor when a query leaves its tasks before they are done."""
+    with FileStore(tmp_path / "S", autocommit=False) as store:
+        for _ in range(5000):
+            store.append("a", b"x" * 1000)
+    environment = {name: text for name, text in os.environ.items() if name != "JDK_JAVA_OPTIONS"}  # Java tells of them
+    command = [sys.executable, "-c", FIRST_ROW, tmp_path / "S"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("row 1\n", "")
 
 
 @pytest.mark.timeout(600)

@@ -69,7 +69,9 @@ def spark_session(master: str = "", remote: str = "") -> Iterator[SparkSession]:
 
 def _conf() -> dict[str, str]:
     """No pages of Java for an error that is told in a line; Spark's own progress bars where somebody can see them."""
-    return {"spark.log.level": "FATAL"} | ({"spark.ui.showConsoleProgress": "true"} if sys.stderr.isatty() else {})
+    from jetlake.spark.spark_session import QUIET
+
+    return QUIET | ({"spark.ui.showConsoleProgress": "true"} if sys.stderr.isatty() else {})
 
 
 def _last_line(text: str) -> str:

