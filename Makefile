@@ -5,28 +5,33 @@ comma := ,
 BIN := .venv/bin
 # Spark needs a Java: where none is installed, one comes from PyPI.
 EXTRAS := dev,spark,connect,polars,duckdb$(if $(shell command -v java),,$(comma)java)
-KERNEL_SOURCES := $(shell find src -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
+KERNEL_SOURCES := $(shell find src -name '*.pyx' -o -name '*.pxd' -o -name '*.h') $(wildcard engine/src/*.rs engine/Cargo.*)
 READY := .venv/.kernels-built
 # Older lines of PySpark that JetLake runs on, each with an environment of its own (.venv-spark-4.0).
 SPARK_LINES ?= 4.0 4.1 4.2
 SPARK_TESTS ?= tests/spark
 # Many tests wait for servers, so there may be more workers than cores.
 WORKERS ?= 3
+# Of each kind of run (three nodes, five, blackouts, groups that move), a multiple of 20.
+SEEDS ?= 2500
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup run test bench lint types compat spark-matrix packages docs clean
+.PHONY: help setup run test soak bench lint types compat spark-matrix packages docs clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(READY)  ## create .venv, install JetLake in it, build the Cython kernels
+setup: $(READY)  ## create .venv, install JetLake in it, build the Cython kernels and the consensus engine
 
 run: $(READY)  ## the whole of JetLake in one run: a server, 200,000 messages, Spark and DuckDB on them
 	@$(BIN)/python examples/pipeline.py
 
 test: lint types  ## lint, types, import rules, then all tests
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+soak: $(READY)  ## simulated clusters under faults, for as many seeds as SEEDS says
+	@JETLAKE_SEEDS=$(SEEDS) $(BIN)/python -m pytest -q -n $(WORKERS) --timeout 3600 tests/cluster/test_world.py
 
 bench: $(READY)  ## run the benchmarks
 	@$(BIN)/python -m benchmarks
@@ -59,15 +64,16 @@ docs: $(READY)  ## build docs/ into site/
 
 clean:  ## remove everything that was built, .venv included
 	rm -rf .venv .venv-spark-* build dist site src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
-	find src \( -name '_*_c*.so' -o -name __pycache__ \) -prune -exec rm -rf {} +
+	find src \( -name '_*_c*.so' -o -name '_engine*.so' -o -name __pycache__ \) -prune -exec rm -rf {} +
 
-# The kernels have a stamp of their own, so that a changed one is rebuilt without asking pip for anything.
+# The kernels have a stamp of their own, so that a changed one is rebuilt without asking pip for anything. The consensus
+# engine is Rust: where there is none, one comes from PyPI; failing that, all but the cluster works.
 .venv/.installed: pyproject.toml setup.py
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@JETLAKE_NO_KERNELS=1 $(BIN)/python -m pip install --quiet -e '.[$(EXTRAS)]'
 	@touch $@
 
 $(READY): .venv/.installed $(KERNEL_SOURCES)
-	@$(BIN)/python setup.py --quiet build_ext --inplace
+	@$(BIN)/python engine/with_rust.py $(BIN)/python setup.py --quiet build_ext --inplace
 	@$(BIN)/python -m compileall -q src  # a server starts in half the time, also where Python may not write bytecode
 	@touch $@

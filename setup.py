@@ -1,12 +1,16 @@
-"""Build the Cython kernels: every `src/jetlake/**/_*_c.pyx`.
+"""Build the Cython kernels, every `src/jetlake/**/_*_c.pyx`, and the consensus engine in `engine/`.
 
 Everything else about the package is in pyproject.toml. A kernel is optional: where there is no C compiler the install
 goes through without it, and its Python twin does the work. An error in the Cython source itself always fails.
 JETLAKE_NO_KERNELS=1 skips them all.
+
+The engine is optional too: where there is no Rust the install goes through, and a server without it takes no part in a
+cluster. JETLAKE_NO_ENGINE=1 skips it, and so does JETLAKE_NO_KERNELS=1.
 """
 
 import os
 from pathlib import Path
+from typing import Any
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
@@ -72,4 +76,26 @@ def kernels() -> list[Extension]:
     return built
 
 
-setup(ext_modules=kernels(), cmdclass={"build_ext": BuildKernels})
+def engine() -> list[Any]:
+    if "1" in (os.environ.get("JETLAKE_NO_ENGINE"), os.environ.get("JETLAKE_NO_KERNELS")):
+        return []
+    try:
+        from setuptools_rust import Binding, RustExtension
+    except ImportError:
+        return []
+    if not Path("engine/Cargo.toml").exists():
+        return []
+    os.environ.setdefault("CARGO_TARGET_DIR", str(Path("build/engine").absolute()))
+    return [
+        RustExtension(
+            "jetlake.cluster._engine",
+            "engine/Cargo.toml",
+            args=["--locked"],
+            binding=Binding.PyO3,
+            optional=True,
+            debug=False,  # an editable install would make a debug build of 29 MB
+        )
+    ]
+
+
+setup(ext_modules=kernels(), rust_extensions=engine(), cmdclass={"build_ext": BuildKernels})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -76,12 +77,15 @@ def test_a_source_distribution_has_every_source(sdist: Path) -> None:
     kinds = (".py", ".pyx", ".pxd", ".pyi", ".h", ".properties", "py.typed")
     missing = {name for name in sources if name.endswith(kinds) and ".egg-info" not in name} - packed
     assert not missing
+    crate = {path.relative_to(ROOT).as_posix() for path in (ROOT / "engine").rglob("*.rs")}
+    assert crate | {"engine/Cargo.toml", "engine/Cargo.lock"} <= packed
 
 
 @builds_kernels
 def test_without_a_compiler_the_python_twins_serve(sdist: Path, tmp_path: Path) -> None:
-    _install(sdist, tmp_path / "site", CC="false", CXX="false")
+    _install(sdist, tmp_path / "site", CC="false", CXX="false", CARGO="false")
     assert not list((tmp_path / "site").rglob("*_c.*.so"))
+    assert not list((tmp_path / "site").rglob("_engine*.so"))
     _at_work(tmp_path / "site", compiled=False)
 
 
@@ -93,4 +97,5 @@ def test_a_wheel_has_all_kernels(sdist: Path, tmp_path: Path) -> None:
     _install(wheel, tmp_path / "site")
     built = {path.name.partition(".")[0] for path in (tmp_path / "site").rglob("*_c.*.so")}
     assert built == {path.stem for path in (ROOT / "src").rglob("_*_c.pyx")}
+    assert bool(list((tmp_path / "site").rglob("_engine*.so"))) is bool(shutil.which("cargo"))
     _at_work(tmp_path / "site", compiled=True)

@@ -123,3 +123,10 @@ class MessageNotFound(JetLakeError, LookupError):
     def __init__(self, what: str) -> None:
         super().__init__(f"no message found: {what}")
         self.what = what
+
+
+class ReloadRefused(JetLakeError):
+    """A change of the configuration that takes a restart."""
+
+    def __init__(self, field: str, old: object, new: object) -> None:
+        super().__init__(f"config reload not supported for {field}: {old=!s}, {new=!s}")

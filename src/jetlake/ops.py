@@ -32,6 +32,9 @@ OP_MSG_ID = 2
 OP_EXPECTS = 4
 # The rules of a special operation were looked at, and allow it.
 OP_ADMITTED = 8
+# The next operation, or the one before, belongs to the same atomic batch.
+OP_MORE = 16
+OP_REST = 32
 
 
 def append_op(

@@ -42,6 +42,8 @@ class Host:
     def leaf_rules(self, account: Account, domain: str) -> Rules:
         return self.rules
 
+    def leaf_told(self, leaf: Leaf, info: LinkInfo) -> None: ...
+
     def leaf_opened(self, leaf: Leaf) -> None:
         self.opened.append(leaf)
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from jetlake.broker import frames
 from jetlake.ops import append_op
+from jetlake.wire.headers import header_flags
 from tests.twins import load_twin, load_twins, needs_kernels
 
 TWINS = "jetlake.broker._frames"
@@ -108,3 +109,43 @@ def test_twins_find_the_same_size_of_messages(messages: list[tuple[bytes, bytes,
         assert twin.msgs_size(ops, first, len(messages)) == expected
         with pytest.raises(IndexError):
             twin.msgs_size(ops, first, len(messages) + 1)
+
+
+TRACED = b"NATS/1.0\r\nA: b\r\nNats-Trace-Dest: t\r\n\r\n"
+PARENT = b"NATS/1.0\r\nTraceParent: 00-a-b-01\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("headers", "by_dest", "by_parent"),
+    [
+        (TRACED, True, True),
+        (PARENT, False, True),
+        (b"", False, False),
+        (b"NATS/1.0\r\nNats-Trace-Des: t\r\n\r\n", False, False),
+        (b"NATS/1.0\r\nnats-trace-dest: t\r\n\r\n", False, False),
+        (b"NATS/1.0\r\nX-Nats-Trace-Dest: t\r\n\r\n", False, False),
+        (b"NATS/1.0\r\nNats-Trace-Dest:", True, True),
+        (b"Nats-Trace-Dest: t", False, False),
+        (b"NATS/1.0\r\ntraceparent", False, False),
+    ],
+)
+def test_publishes_that_ask_for_a_trace_are_found(
+    twin: ModuleType, headers: bytes, by_dest: bool, by_parent: bool
+) -> None:
+    data, ops = bytearray(), array("I")
+    for block in (b"", b"NATS/1.0\r\nNats-Msg-Id: 1\r\n\r\n", headers, TRACED):
+        append_op(ops, data, b"s", b"p", block, flags=header_flags(block))
+    assert twin.find_traced(data, ops, 0, 4, False) == (2 if by_dest else 3)
+    assert twin.find_traced(data, ops, 0, 4, True) == (2 if by_parent else 3)
+    assert twin.find_traced(data, ops, 0, 2, True) == 2
+
+
+@needs_kernels
+@given(st.lists(st.binary(max_size=60) | st.just(TRACED) | st.just(PARENT), min_size=1, max_size=5), st.booleans())
+def test_twins_find_the_same_traces(blocks: list[bytes], by_parent: bool) -> None:
+    data, ops = bytearray(), array("I")
+    for block in blocks:
+        append_op(ops, data, b"s", b"p", block, flags=header_flags(block))
+    python, compiled = load_twins(TWINS)
+    args = (data, ops, 0, len(blocks), by_parent)
+    assert python.find_traced(*args) == compiled.find_traced(*args)

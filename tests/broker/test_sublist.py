@@ -64,6 +64,19 @@ def found(index: Sublist[Sub], subject: str) -> list[str]:
     return sorted(sub.subject.decode() for sub in index.match(subject.encode()).plain)
 
 
+@given(st.lists(SUBS, max_size=8), st.integers(0, 8), SUBJECTS)
+def test_what_is_removed_together_is_found_no_more(subs: list[Sub], kept: int, subject: str) -> None:
+    index: Sublist[Sub] = Sublist()
+    for sub in subs:
+        index.insert(sub)
+    index.match(subject.encode())  # it is remembered
+    index.remove_all(subs[kept:])
+    check(index.match(subject.encode()), subs[:kept], subject)
+    for sub in subs[kept:]:
+        assert index.insert(sub)
+    check(index.match(subject.encode()), subs, subject)
+
+
 @given(st.lists(SUBS), SUBJECTS)
 def test_match_finds_what_a_walk_finds(subs: list[Sub], subject: str) -> None:
     index: Sublist[Sub] = Sublist()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from jetlake.cli.app import app
+from jetlake.ops import append_op
 from jetlake.store import NEVER_NS, Cipher, Compression, FileOptions, FileStore, KeySource
 from jetlake.store.format import TOMBSTONE, decode_header
 from jetlake.store.records.record import Record, encode
@@ -274,3 +276,14 @@ def flip(path: Path, offset: int) -> None:
     data = bytearray(path.read_bytes())
     data[offset] ^= 1
     path.write_bytes(data)
+
+
+def test_members_of_an_atomic_batch_are_marked(tmp_path: Path) -> None:
+    data, ops = bytearray(), array("I")
+    for number in range(3):
+        append_op(ops, data, b"s.%d" % number, b"")
+    with FileStore(tmp_path / "S", clock=FakeClock(10**18)) as store:
+        store.append("s", b"")
+        store.append_together(data, ops, 10**18)
+    records = document(tmp_path / "S" / "000001.blk")["records"]
+    assert [record.get("batch") for record in records] == [None, "first", "middle", "last"]

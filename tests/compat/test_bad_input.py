@@ -98,9 +98,9 @@ def test_streams_with_odd_names_write_nowhere_else(server: Server, peer: Peer) -
         return beside | {path.name for path in server.directory.parent.iterdir()}
 
     before = outside()
-    for stream in ("%2e%2e", "%2F", "~", "-rf", "$(x)", "nul", "meta"):
-        answer = peer.api(f"STREAM.CREATE.{stream}", {"name": stream, "subjects": ["odd"]})
-        assert answer["config"]["name"] == stream
+    for number, stream in enumerate(("%2e%2e", "%2F", "~", "-rf", "$(x)", "nul", "meta")):
+        answer = peer.api(f"STREAM.CREATE.{stream}", {"name": stream, "subjects": [f"odd.{number}"]})
+        assert answer.get("config", answer)["name"] == stream, answer
         assert peer.api(f"STREAM.DELETE.{stream}")["success"]
     assert outside() == before
 

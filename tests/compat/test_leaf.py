@@ -80,7 +80,8 @@ def test_of_a_queue_group_on_the_far_side_one_member_gets_each_message(linked: L
         hub.subscribe(name, "2", "q")
         hub.subscribe(name, "3", "p")
         hub.subscribe(name, "4")
-        wait_wanted(linked.leaf, name)
+        hub.subscribe(f"{name}.last", "5")
+        wait_wanted(linked.leaf, name, f"{name}.last")
         leaf.send(b"PUB %s 0\r\n\r\n" % name.encode() * 40)
         sids = [hub.message().sid for _ in range(120)]
         assert (sids.count("3"), sids.count("4"), sids.count("1") + sids.count("2")) == (40, 40, 40)

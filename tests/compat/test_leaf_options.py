@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,8 +15,10 @@ from jetlake import nkeys
 from tests.compat.leafs import Linked, RawLeaf, hub_config, leaf_config, leaf_port, link, wait_wanted, wanted
 from tests.compat.peer import Peer
 from tests.compat.servers import JETLAKE, LOOPBACK, NATS_SERVER, Server, wait_until
+from tests.compat.tokens import Operator
 from tests.server.certificates import Certificates
 
+TOO_MANY = b"maximum account active connections exceeded"
 MIXED = [(NATS_SERVER, JETLAKE), (JETLAKE, NATS_SERVER), (JETLAKE, JETLAKE)]
 both_roles = pytest.mark.parametrize(("hub", "leaf"), MIXED, ids=["-".join(roles) for roles in MIXED])
 
@@ -83,18 +88,87 @@ def test_a_link_over_tls(hub: str, leaf: str, first: bool, tmp_path: Path, certi
             assert far.message().payload == b"x" * 100_000
 
 
-def test_a_nats_server_connects_over_websocket(tmp_path: Path) -> None:
-    rest = f'websocket {{ listen: "{LOOPBACK}:-1", no_tls: true }}'
-    with Server(JETLAKE, tmp_path / "hub", (), hub_config(rest=rest)) as hub:
-        port = hub.get("/varz")["websocket"]["port"]
-        remote = f'server_name: LEAF\nleafnodes {{ remotes: [ {{ url: "ws://{LOOPBACK}:{port}" }} ] }}'
-        with Server(NATS_SERVER, tmp_path / "leaf", (), remote) as leaf:
-            linked = Linked(hub, leaf).wait()
+@pytest.mark.parametrize("is_secure", [False, True])
+@both_roles
+def test_a_leaf_connects_over_websocket(
+    hub: str, leaf: str, is_secure: bool, tmp_path: Path, certificates: Certificates
+) -> None:
+    words = certificates.block() if is_secure else "no_tls: true"
+    rest = f'websocket {{ listen: "{LOOPBACK}:-1"\n {words} }}'
+    with Server(hub, tmp_path / "hub", (), hub_config(rest=rest)) as first:
+        port = first.get("/varz")["websocket"]["port"]
+        tls = f'tls {{ ca_file: "{certificates.path("ca", "crt")}" }}' if is_secure else ""
+        url = f'url: "{"wss" if is_secure else "ws"}://{LOOPBACK}:{port}/some"'
+        remote = f"server_name: LEAF\nleafnodes {{ reconnect: 100ms, remotes: [ {{ {url}\n {tls} }} ] }}"
+        with Server(leaf, tmp_path / "leaf", (), remote) as second:
+            linked = Linked(first, second).wait()
             with Peer(linked.hub) as far, Peer(linked.leaf) as near:
-                far.subscribe("s")
-                wait_wanted(linked.leaf, "s")
-                near.publish("s", b"hi")
-                assert far.message().payload == b"hi"
+                far.subscribe("up")
+                near.subscribe("down")
+                wait_wanted(linked.leaf, "up")
+                wait_wanted(linked.hub, "down")
+                for size in (0, 1, 200, 70_000, 900_000):
+                    near.publish("up", b"u" * size)
+                    far.publish("down", b"d" * size)
+                    assert far.message().payload == b"u" * size and near.message().payload == b"d" * size
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n",
+        b"INFO {}\r\n\r\n",
+        b"x" * 40_000,
+    ],
+    ids=["nothing", "not found", "without a key", "no websocket", "endless"],
+)
+@pytest.mark.parametrize("leaf", [NATS_SERVER, JETLAKE])
+def test_what_is_no_hub_over_websocket_is_tried_again(leaf: str, answer: bytes, tmp_path: Path) -> None:
+    with socket.create_server((LOOPBACK, 0)) as listener:
+        listener.settimeout(20)
+        url = f"ws://{LOOPBACK}:{listener.getsockname()[1]}"
+        config = f'leafnodes {{ reconnect: 100ms, remotes: [ {{ url: "{url}", first_info_timeout: 300ms }} ] }}'
+        with Server(leaf, tmp_path, (), config) as server:
+            for _ in range(2):
+                peer, _ = listener.accept()
+                with peer:
+                    assert peer.recv(4096).startswith(b"GET /leafnode HTTP/1.1\r\n")
+                    peer.sendall(answer)
+                    with contextlib.suppress(OSError):
+                        peer.shutdown(socket.SHUT_WR)
+            with Peer(server) as client:
+                assert client.ask() == []
+            assert server.get("/leafz")["leafnodes"] == 0
+
+
+@both_roles
+def test_an_account_has_no_more_leafs_than_it_may(hub: str, leaf: str, tmp_path: Path) -> None:
+    rest = "accounts { A { users: [{user: a, password: p}], limits { max_leafnodes: 1 } } }"
+    hub_text = hub_config(leafnodes="authorization { account: A, user: l, password: p }", rest=rest)
+    with running(hub, leaf, tmp_path, hub_text, lambda port: leaf_config(port, user="l:p@")) as linked:
+        linked.wait()
+        with RawLeaf(leaf_port(linked.hub), {"user": "l", "pass": "p", "name": "second"}) as second:
+            # Only with tokens nats-server tells the reason.
+            text = b"Authorization Violation" if hub == NATS_SERVER else TOO_MANY
+            assert second.ask()[-1] == b"-ERR '%s'\r\n" % text and second.is_closed
+        assert linked.hub.get("/leafz")["leafnodes"] == 1
+
+
+@pytest.mark.parametrize("kind", [NATS_SERVER, JETLAKE])
+@pytest.mark.parametrize("count", [0, 1])
+def test_the_token_of_an_account_limits_its_leafs(kind: str, count: int, tmp_path: Path) -> None:
+    operator = Operator()
+    account = operator.account("A")
+    user = account.user()
+    config = operator.config(account.token(limits={"leaf": count}), more=hub_config())
+    with Server(kind, tmp_path / kind, (), config) as hub, ExitStack() as stack:
+        for number in range(count + 1):
+            raw = stack.enter_context(RawLeaf(leaf_port(hub)))
+            fields = {"jwt": user.token, "sig": user.sign(raw.info["nonce"].encode()), "name": f"L{number}"}
+            said = raw.ask(b"CONNECT " + json.dumps(fields).encode() + b"\r\n")
+            assert (said[-1] == b"-ERR '%s'\r\n" % TOO_MANY) == (number == count)
 
 
 @both_roles
@@ -165,3 +239,25 @@ def test_a_second_link_of_the_same_server_replaces_the_first(kind: str, tmp_path
         with RawLeaf(leaf_port(hub), who) as second:
             second.ask()
             assert first.line() == b"-ERR 'Duplicate Remote LeafNode Connection'\r\n" and first.is_closed
+
+
+@both_roles
+def test_mappings_hold_for_what_comes_over_a_link(hub: str, leaf: str, tmp_path: Path) -> None:
+    hub_text = hub_config(rest="mappings { up: mapped.up, lost: [{destination: lost, weight: 0}] }")
+    with running(
+        hub, leaf, tmp_path, hub_text, lambda port: leaf_config(port, rest='mappings { "down.*": "mapped.$1" }')
+    ) as linked:
+        wait_wanted(linked.leaf, "up", "lost")
+        wait_wanted(linked.hub, "down.*")
+        with Peer(linked.hub) as far, Peer(linked.leaf) as near:
+            far.subscribe("mapped.up", "1", "q")
+            far.subscribe("lost", "2")
+            near.subscribe("mapped.1", "1")
+            far.ask()
+            near.ask()
+            for number in range(3):
+                near.send(b"PUB lost 0\r\n\r\nPUB up 1\r\n%d\r\n" % number)
+                far.publish("down.1", b"%d" % number)
+            for peer, subject in ((far, "mapped.up"), (near, "mapped.1")):
+                got = [peer.message() for _ in range(3)]
+                assert [(msg.subject, msg.payload) for msg in got] == [(subject, b"%d" % n) for n in range(3)]

@@ -38,6 +38,14 @@ class Certificates:
         self.path(name, "key").write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain))
         self.path(name, "crt").write_bytes(certificate.public_bytes(pem))
 
+    def more(self, name: str, dns: str) -> str:
+        """A certificate for a server of this name, as an entry of `certs`."""
+        authority = serialization.load_pem_private_key(self.path("ca", "key").read_bytes(), None)
+        assert isinstance(authority, ec.EllipticCurvePrivateKey)
+        key = ec.generate_private_key(ec.SECP256R1())
+        self._write(name, key, _certificate(name, key, "test authority", authority, dns=dns))
+        return f'{{cert_file: "{self.path(name, "crt")}", key_file: "{self.path(name, "key")}"}}'
+
     def path(self, name: str, kind: str) -> Path:
         return self.directory / f"{name}.{kind}"
 
@@ -52,10 +60,15 @@ class Certificates:
 
 
 def _certificate(
-    name: str, key: ec.EllipticCurvePrivateKey, issuer: str, signer: ec.EllipticCurvePrivateKey, is_ca: bool = False
+    name: str,
+    key: ec.EllipticCurvePrivateKey,
+    issuer: str,
+    signer: ec.EllipticCurvePrivateKey,
+    is_ca: bool = False,
+    dns: str = "localhost",
 ) -> x509.Certificate:
     now = datetime.datetime.now(datetime.UTC)
-    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address(LOOPBACK))]
+    names = [x509.DNSName(dns), x509.IPAddress(ipaddress.ip_address(LOOPBACK))]
     return (
         x509.CertificateBuilder()
         .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
@@ -209,3 +222,55 @@ def test_one_curve(start: Start, certificates: Certificates) -> None:
     context = certificates.context()
     context.set_ecdh_curve("prime256v1")
     assert works(server, certificates.context()) and not works(server, context)
+
+
+def shown_name(server: Server, context: ssl.SSLContext, name: str) -> str:
+    """Whose certificate a client gets that asks for a name."""
+    context.check_hostname = False
+    with socket.create_connection((LOOPBACK, server.port), timeout=10) as raw:
+        raw.recv(4096)
+        with context.wrap_socket(raw, server_hostname=name) as secure:
+            shown = secure.getpeercert(binary_form=True)
+    assert shown is not None
+    (common,) = x509.load_der_x509_certificate(shown).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(common.value)
+
+
+def test_of_several_certificates_the_one_for_the_name_is_shown(start: Start, certificates: Certificates) -> None:
+    pairs = [certificates.more("one", "one.example"), certificates.more("two", "*.two.example")]
+    server = start(f"tls {{ certs: [ {', '.join(pairs)} ] }}")
+    for name, shown in (
+        ("one.example", "one"),
+        ("a.two.example", "two"),
+        ("A.Two.example", "two"),
+        ("a.b.two.example", "one"),
+        ("unknown", "one"),
+    ):
+        assert shown_name(server, certificates.context(), name) == shown, name
+    assert shown_name(server, certificates.context(), LOOPBACK) == "one"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "certs: [ {cert_file: a} ]",
+        "certs: [ {cert_file: nowhere.pem, key_file: nowhere.pem} ]",
+        "cert_file: a, key_file: b, certs: [ {cert_file: a, key_file: b} ]",
+        "cipher_suites: [TLS_RSA_WITH_AES_128_CBC_SHA]",
+        "cipher_suites: [TLS_NONE], allow_insecure_cipher_suites: true",
+        "curve_preferences: [CurveP1]",
+    ],
+)
+def test_a_wrong_tls_block_stops_the_server(start: Start, words: str) -> None:
+    with pytest.raises(AssertionError, match="did not start"):
+        start(f"tls {{ {words} }}")
+
+
+def test_insecure_suites_are_there_where_they_are_allowed(start: Start, certificates: Certificates) -> None:
+    suites = "cipher_suites: [TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA256], allow_insecure_cipher_suites: true"
+    server = start(certificates.block(suites))
+    old, other = certificates.context(), certificates.context()
+    old.maximum_version = other.maximum_version = ssl.TLSVersion.TLSv1_2
+    old.set_ciphers("ECDHE-ECDSA-AES128-SHA256")
+    other.set_ciphers("ECDHE-ECDSA-AES128-GCM-SHA256")
+    assert works(server, old) and not works(server, other)

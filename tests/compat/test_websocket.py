@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,8 +12,9 @@ from pathlib import Path
 import nats
 import pytest
 
+from jetlake.broker.certificates import key_digest
 from tests.compat.conftest import Start
-from tests.compat.peer import Peer
+from tests.compat.peer import Closed, Peer
 from tests.compat.servers import JETLAKE, LOOPBACK, Server
 from tests.compat.test_other_clients import cached_copy, prepare, skip
 from tests.compat.test_tls import Certificates, certificates
@@ -163,6 +165,32 @@ def test_tls(start: Start, certificates: Certificates) -> None:
     with Peer(server) as peer:  # others need none
         assert peer.ask() == []
     assert not answer(ws_port(server), request()).startswith(b"HTTP/1.1 101")
+
+
+def test_a_certificate_says_who_the_user_is(start: Start, certificates: Certificates) -> None:
+    ca = f'ca_file: "{certificates.path("ca", "crt")}", verify_and_map: true'
+    for user, said in (("CN=client", []), ("somebody", [VIOLATION])):
+        server = start(
+            f'websocket {{ {LISTEN}\n{certificates.block(ca)} }}\nauthorization {{ users: [{{user: "{user}"}}] }}'
+        )
+        with WsPeer(ws_port(server), tls=certificates.context("client"), user="somebody") as peer:
+            assert peer.ask() == said
+        with Peer(server) as plain:  # the certificates of other listeners say nothing
+            assert plain.ask() == [VIOLATION]
+
+
+def test_pinned_certificates(start: Start, certificates: Certificates) -> None:
+    digest = key_digest(ssl.PEM_cert_to_DER_cert(certificates.path("client", "crt").read_text()))
+    ca = f'ca_file: "{certificates.path("ca", "crt")}", verify: true'
+    for pinned, is_let_in in ((digest.upper(), True), ("0" * 64, False)):
+        words = certificates.block(f'{ca}, pinned_certs: ["{pinned}"]')
+        server = start(f"websocket {{ {LISTEN}\n{words} }}")
+        is_let_in |= server.kind != JETLAKE  # nats-server does not look at them here
+        try:
+            with WsPeer(ws_port(server), tls=certificates.context("client")) as peer:
+                assert peer.ask() == [] and is_let_in
+        except (Closed, OSError):
+            assert not is_let_in
 
 
 def test_tls_or_none_has_to_be_chosen(start: Start) -> None:

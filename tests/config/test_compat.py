@@ -99,6 +99,13 @@ VALID = {
                 {service: {account: A, subject: own.B}} ] }
         }
         """,
+    "cluster": """
+        client_advertise: "a:1"
+        cluster { name: C, listen: "127.0.0.1:-1", routes: ["nats-route://u:p@127.0.0.1:6222", "nats://b:1"]
+                  authorization { user: u, password: p, timeout: 1 }, advertise: "a:2"
+                  no_advertise: false, connect_retries: 3, connect_backoff: true, pool_size: 5, accounts: [A]
+                  compression: s2_fast, ping_interval: "5s", ping_max: 2 }
+        """,
     "limits": "max_subscriptions: 5\nmax_control_line: 2048\nping_max: 3\nmax_sub_tokens: 10",
     "files": "pid_file: /tmp/a.pid\nlog_file: '/tmp/a.log'\nports_file_dir: \"/tmp\"",
 }
@@ -135,6 +142,16 @@ INVALID = {
         B { imports: [{service: {account: A, subject: a.C}}] } }""",
     "export to an unknown account": "accounts { A { exports: [{stream: a, accounts: [X]}] } }",
     "export of both kinds": "accounts { A { exports: [{stream: a, service: b}] } }",
+    "trace destination": "accounts { A { msg_trace: 'a.*' } }",
+    "trace sampling": "accounts { A { msg_trace: {dest: a, sampling: 101} } }",
+    "trace sampling word": "accounts { A { msg_trace: {dest: a, sampling: some} } }",
+    "latency sampling": "accounts { A { exports: [{service: a, latency: {subject: b, sampling: 0}}] } }",
+    "latency without a subject": "accounts { A { exports: [{service: a, latency: {sampling: 10}}] } }",
+    "latency of many answers": "accounts { A { exports: [{service: a, latency: b, response: stream}] } }",
+    "latency of a stream": "accounts { A { exports: [{stream: a, latency: b}] } }",
+    "traces of a stream export": "accounts { A { exports: [{stream: a, allow_trace: true}] } }",
+    "traces of a service import": """accounts { A { exports: [{service: a}] }
+        B { imports: [{service: {account: A, subject: a}, allow_trace: true}] } }""",
     "response type of a stream": "accounts { A { exports: [{stream: a, response_type: stream}] } }",
     "wrong response type": "accounts { A { exports: [{service: a, response_type: many}] } }",
     "threshold without a unit": "accounts { A { exports: [{service: a, threshold: 5}] } }",
@@ -151,6 +168,11 @@ INVALID = {
         B { imports: [{stream: {account: A, subject: "a.*"}, to: b}] } }""",
     "import with a function": """accounts { A { exports: [{stream: "a.*"}] }
         B { imports: [{stream: {account: A, subject: "a.*"}, to: "b.{{partition(3,1)}}"}] } }""",
+    "spaces in the name of a cluster": "cluster { name: 'a b' }",
+    "token of a cluster": "cluster { authorization { token: t } }",
+    "users of a cluster": "cluster { authorization { users: [{user: a, password: b}] } }",
+    "unknown key of a cluster": "cluster { route: [] }",
+    "routes of a cluster": "cluster { routes: 5 }",
     "unknown key": "prot: 4222",
     "unknown key in a block": "jetstream { stor: x }",
     "unused variable": "X: 1\nport: 4222",
@@ -270,8 +292,8 @@ def test_both_refuse_an_invalid_file(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "cluster { name: c, listen: 127.0.0.1:-1 }",  # not supported yet
-        "accounts { A { exports: [{service: a, latency: b}] } }",  # not supported yet
+        "cluster { permissions { import: a } }",  # not supported yet
+        'cluster { routes: ["nats://a"] }',  # nats-server finds out when it connects
         "accounts { A { exports: [{accounts: []}] } }",  # nats-server exports nothing then
         "no_auth_user: x",  # nats-server refuses it when it starts
         "max_pending: 1000",  # nats-server refuses it when it starts

@@ -135,15 +135,6 @@ def test_a_wrong_command_line_is_a_clear_error(argv: list[str], message: str) ->
     assert failure(*argv) == message
 
 
-@pytest.mark.parametrize("flag", ["--cluster", "--cluster_listen", "--routes", "--cluster_name", "-ms"])
-def test_what_is_not_supported_yet_is_refused_by_name(flag: str) -> None:
-    assert failure(flag, "1") == f"flag {flag} is not supported yet"
-
-
-def test_an_empty_list_of_routes_asks_for_nothing() -> None:
-    assert run("--routes", "", "--cluster_name=") == ServerOptions()
-
-
 def test_a_flag_without_effect_is_a_warning() -> None:
     assert run("--profile", "1").warnings == ("flag --profile is not supported yet and has no effect",)
 

@@ -328,7 +328,7 @@ def test_an_empty_file_is_worth_a_warning() -> None:
 # ---------------------------------------------------------------------------------------------- refusals
 
 
-@pytest.mark.parametrize("key", ["cluster", "gateway", "mqtt", "ocsp_cache"])
+@pytest.mark.parametrize("key", ["gateway", "mqtt", "ocsp_cache"])
 def test_what_is_not_supported_yet_is_refused_by_name(key: str) -> None:
     assert failure(f"port: 1\n {key} {{ }}") == f"f.conf:2:2: '{key}' is not supported yet"
 
@@ -336,8 +336,6 @@ def test_what_is_not_supported_yet_is_refused_by_name(key: str) -> None:
 def test_parts_of_blocks_are_refused_by_name() -> None:
     text = "leafnodes { remotes: [{url: x,\n proxy: {}}] }"
     assert failure(text) == "f.conf:2:2: 'proxy' in a remote of leafnodes is not supported yet"
-    text = "accounts { A {\n msg_trace: {} } }"
-    assert failure(text) == "f.conf:2:2: 'msg_trace' in an account is not supported yet"
 
 
 @pytest.mark.parametrize(

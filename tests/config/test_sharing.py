@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jetlake.config import ConfigError, Export, Import, SubjectMapping, load_text
+from jetlake.config import ConfigError, Export, Import, Latency, SubjectMapping, load_text
 from jetlake.errors import BadRequest, BadSubject
 from jetlake.subjects import is_subset, matches
 
@@ -61,7 +61,13 @@ def test_a_narrower_export_does_not_hide_a_wider_one() -> None:
         ("B { imports: [{to: a}] }", "3:15: an import needs either 'stream' or 'service'"),
         ("B { imports: [{stream: {account: A, subject: 'ev.>'}, too: b}] }", "3:55: unknown key 'too' in an import"),
         ("B { exports: [{stream: a..b}] }", "3:24: stream: subject 'a..b': has an empty token"),
-        ("B { exports: [{service: a, latency: b}] }", "3:28: 'latency' in an export is not supported yet"),
+        ("B { exports: [{stream: a, latency: b}] }", "3:15: a stream has no 'latency': only services"),
+        ("B { exports: [{service: a, latency: 'b.*'}] }", "3:37: latency: subject 'b.*': has a"),
+        (
+            "B { exports: [{service: a, latency: {subject: b, sampling: 101}}] }",
+            "3:60: sampling: expected a sampling from 1 to 100",
+        ),
+        ("B { exports: [{service: a, latency: {sampling: 1}}] }", "3:37: latency: Latency subject required"),
         ("B { exports: [{stream: a, response: stream}] }", "3:15: a stream has no 'response_type': only services"),
         ("B { exports: [{service: a, threshold: '0s'}] }", "3:39: threshold: expected a duration that is positive"),
         (
@@ -151,3 +157,20 @@ def test_repeated_tokens_have_to_agree() -> None:
 def test_names_that_do_not_fit(local: str) -> None:
     with pytest.raises((BadRequest, BadSubject)):
         SubjectMapping("a.*", local)
+
+
+@pytest.mark.parametrize(
+    ("text", "latency"),
+    [
+        ("m", Latency("m")),
+        ("{subject: m}", Latency("m")),
+        ("{subject: m, sampling: 20}", Latency("m", 20)),
+        ("{subject: m, sampling: '20%'}", Latency("m", 20)),
+        ("{subject: m, sampling: Headers}", Latency("m", 0)),
+    ],
+)
+def test_an_import_knows_of_its_export_what_is_measured_and_traced(text: str, latency: Latency) -> None:
+    offer = f"A {{ exports: [{{service: s, latency: {text}, allow_trace: true}}] }}"
+    found = load_text(f"accounts {{ {offer}\n B {{ imports: [{{service: {{account: A, subject: s}}}}] }} }}", "f", {})
+    (wanted,) = found.accounts["B"].imports
+    assert wanted.latency == latency and wanted.allow_trace

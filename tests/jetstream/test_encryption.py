@@ -312,3 +312,21 @@ def test_a_power_cut_at_any_point_of_a_start_that_converts_costs_nothing(
         again.stop()
         assert not [secret for secret in SECRETS if secret in b"".join(left.snapshot().values())]
         assert state(start(left.after_cut(), after[0])) == expected
+
+
+def test_remotes_and_schedules_are_encrypted_and_follow_a_rotation(tmp_path: Path) -> None:
+    on = server(tmp_path)
+    ask(on, "STREAM.CREATE.S", {"name": "S", "subjects": ["top.>"], "allow_msg_schedules": True})
+    headers = b"NATS/1.0\r\nNats-Schedule: @every 1h\r\nNats-Schedule-Target: top.t\r\n\r\n"
+    on.request("top.schedule", b"", headers)
+    on.request("$JETLAKE.API.REMOTE.PUT.prod", b'{"urls":["nats://top.secret:4222"],"token":"secret"}')
+    on.stop()
+    server(tmp_path, key="first").stop()
+    assert not [path for path, data in tree(tmp_path).items() if b"secret" in data or b"top." in data]
+    server(tmp_path, key="second", prev_key="first").stop()
+    on = server(tmp_path, key="second")
+    assert on.js.remotes.find("prod").token == "secret"
+    on.host.settle()
+    assert on.js.streams["S"].machine.schedules.get("top.schedule") is not None
+    assert not [line for level, line in on.host.lines if level in ("warning", "error")]
+    on.stop()

@@ -162,7 +162,7 @@ def test_a_deleted_stream_leaves_no_files(tmp_path: Path) -> None:
     stream = make(on)
     publish(on, "S.a")
     done: list[str] = []
-    on.js.delete(stream, lambda: done.append("done"), lambda error: done.append("failed"))
+    on.js.remove(stream, lambda: done.append("done"), lambda error: done.append("failed"))
     on.host.commit_round()
     assert done == ["done"] and not (streams_dir(tmp_path) / "S").exists()
     on.host.settle()
@@ -178,7 +178,7 @@ def test_a_name_is_free_again_only_when_the_files_are_gone(tmp_path: Path) -> No
     publish(on, "S.a")
     waiting: list[Any] = []
     stream.log.when_idle = waiting.append  # type: ignore[method-assign]  # as while a commit runs
-    on.js.delete(stream, lambda: None, lambda error: None)
+    on.js.remove(stream, lambda: None, lambda error: None)
     on.host.settle()
     answers = on.request("$JS.API.STREAM.CREATE.S", b'{"name":"S","subjects":["S.>"]}')
     assert answers == []
@@ -223,7 +223,7 @@ def test_a_stream_that_cannot_be_removed_stays(tmp_path: Path) -> None:
     on.host.settle()
     files.is_broken = True
     done: list[int] = []
-    on.js.delete(stream, lambda: done.append(0), lambda error: done.append(error.err_code))
+    on.js.remove(stream, lambda: done.append(0), lambda error: done.append(error.err_code))
     on.host.settle()
     assert done == [10050]
     files.is_broken = False

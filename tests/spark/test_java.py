@@ -28,6 +28,11 @@ import sys
 from jetlake.spark import read, session
 spark = session(master="local[1]")
 print("row", read(spark, path=sys.argv[1]).limit(1).collect()[0].seq)
+for options in ({"nope": "1"}, {"stream": "NOPE"}, {"payload": "xml"}):
+    try:
+        spark.read.format("jetstream").options(**options).load(sys.argv[1]).count()
+    except Exception as error:
+        print(str(error).splitlines()[0].partition("errors.")[2].partition(":")[0])
 spark.stop()
 """
 
@@ -82,16 +87,29 @@ def test_the_shim_of_python_imports_what_is_installed(monkeypatch: pytest.Monkey
     assert subprocess.run([python_shim(), "-c", "pass"], check=True).returncode == 0
 
 
+def test_the_shim_of_python_starts_our_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = tmp_path / "python"
+    real.write_text('#!/bin/sh\nprintf "%s|" "$@"\n')
+    real.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(real))
+    shim = python_shim.__wrapped__()
+    for arguments, given in [
+        (["-m", "pyspark.daemon", "pyspark.worker"], "-m|jetlake.spark.daemon|pyspark.worker|"),
+        (["-m", "pyspark.worker", "a b"], "-m|pyspark.worker|a b|"),
+    ]:
+        assert subprocess.run([shim, *arguments], capture_output=True, text=True, check=True).stdout == given
+
+
 @pytest.mark.timeout(600)
 def test_spark_itself_prints_nothing(tmp_path: Path) -> None:
-    """Neither when it starts, nor when a query leaves its tasks before they are done."""
+    """Neither when it starts, nor when a query leaves its tasks before they are done, nor when an option is wrong."""
     with FileStore(tmp_path / "S", autocommit=False) as store:
         for _ in range(5000):
             store.append("a", b"x" * 1000)
     environment = {name: text for name, text in os.environ.items() if name != "JDK_JAVA_OPTIONS"}  # Java tells of them
     command = [sys.executable, "-c", FIRST_ROW, tmp_path / "S"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert (done.stdout, done.stderr) == ("row 1\n", "")
+    assert (done.stdout, done.stderr) == ("row 1\nBadOption\nNoStream\nBadOption\n", "")
 
 
 @pytest.mark.timeout(600)

@@ -376,6 +376,12 @@ def test_a_frame_is_written_and_read_back(spark: Any, frame: Any, tmp_path: Path
     assert spark.read.format("jetstream").load(str(tmp_path / "S")).count() == 1000
 
 
+def test_a_write_without_a_mode_says_which_there_are(frame: Any, tmp_path: Path) -> None:
+    with pytest.raises(Exception, match=r"cannot be written in .* use either .*Append.* or .*Overwrite"):
+        frame.write.format("jetstream").save(str(tmp_path / "S"))
+    assert OS_FILES.list(str(tmp_path)) == []
+
+
 def test_a_job_with_an_id_writes_once(spark: Any, frame: Any, tmp_path: Path) -> None:
     for _ in range(2):
         frame.write.format("jetstream").mode("append").option("jobId", "nightly-1").save(str(tmp_path / "S"))

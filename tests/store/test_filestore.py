@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import random
 import threading
 from array import array
 from pathlib import Path
@@ -14,8 +15,11 @@ from jetlake.errors import BadRequest, MessageNotFound, StoreClosed, StoreFrozen
 from jetlake.ops import append_op
 from jetlake.store import Cipher, Compression, Discard, FileOptions, FileStore, KeySource, StreamLimits
 from jetlake.store.blocks import catalog as catalog_module
+from jetlake.store.blocks.block import MsgBlock
 from jetlake.store.blocks.checkpoint import read_checkpoint
 from jetlake.store.disk.commit import SMALL_SIZE_MAX, UNSYNCED_SIZE_MAX
+from jetlake.store.disk.recover import rebuild_sidecar
+from jetlake.store.format import sidecar_name
 from jetlake.store.verify.check import check_store
 from jetlake.testing.clock import FakeClock
 from jetlake.testing.memfiles import MemFiles
@@ -400,6 +404,36 @@ def test_commits_finish_what_is_erased_soon(envelope: str, sealed: bool, seq: in
     again = FileStore("s", options=ENVELOPES[envelope], files=files, clock=FakeClock())
     assert again.state().msgs == (21 if sealed else 2) and again.state().lost.count == 0
     assert again.load(3 - seq).payload.startswith(b"a name")
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_after_an_erasure_the_sidecar_is_that_of_a_scan(seed: int) -> None:
+    rng, files = random.Random(seed), MemFiles()
+    store = open_store(files, FileOptions(block_size_max=2000))
+    for number in range(150):
+        headers = b"NATS/1.0\r\nA: b\r\n\r\n" if rng.random() < 0.2 else b""
+        ttl_ns = 10**15 if rng.random() < 0.1 else 0
+        store.append(f"s.{rng.randrange(9)}", rng.randbytes(rng.randrange(40)), headers, ttl_ns=ttl_ns)
+        if rng.random() < 0.1:
+            store.remove(rng.randint(1, number + 1))
+    for seq in rng.sample(range(1, 140), 60):
+        store.erase(seq)
+        for block in store.catalog.blocks[:-1]:
+            path = f"s/{sidecar_name(block.id)}"
+            written = files.read(path)
+            rebuild_sidecar(store, MsgBlock(block.header, block.path), store.block_files[block.id])
+            assert files.read(path) == written
+    assert check_store("s", files=files).ok
+    store.stop()
+
+
+def test_an_erasure_reads_nothing_of_its_block_but_the_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = open_store(MemFiles())
+    fill(store, 30)
+    monkeypatch.setattr("jetlake.store.disk.recover.scan_block", None)
+    store.erase(3)
+    assert list(store.state().deleted) == [3] and store.load(4).payload == b"payload 3"
+    store.stop()
 
 
 def test_a_block_that_goes_before_its_message_is_erased_is_shredded() -> None:

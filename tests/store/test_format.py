@@ -18,7 +18,6 @@ from jetlake.store.format import (
     FRAME_TAIL_SIZE,
     HEADER_COPY_SIZE,
     HEADER_SIZE,
-    KNOWN_FLAGS,
     NO_STREAM,
     NOT_MESSAGE,
     RECORD_SIZE_MIN,
@@ -115,7 +114,7 @@ def test_the_sizes_are_those_of_version_1() -> None:
 def test_the_flags_are_those_of_version_1() -> None:
     flags = (format.TOMBSTONE, format.SKIP, format.ERASED, format.FLOOR, format.EXPIRES, format.MSG_ID)
     assert flags == (1, 2, 4, 8, 16, 32)
-    assert (NOT_MESSAGE, KNOWN_FLAGS) == (15, 63)
+    assert (NOT_MESSAGE, format.MORE, format.REST, format.IN_BATCH) == (15, 64, 128, 192)
 
 
 # Headers

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import pickle
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ import pyarrow as pa
 
 import jetlake
 from jetlake.store import FileStore
+from jetlake.store.view import StreamView
 from jetlake.table.blocks import PieceReader
 from jetlake.table.errors import BadOption, MissingPackage, NoStream
 from tests.table.servers import LiveServer
@@ -87,6 +90,29 @@ def test_a_scan_is_fresh_with_every_read(tmp_path: Path) -> None:
         assert begun.read_all().num_rows == 20, "what it yields was fixed when it began"
 
 
+def test_a_second_read_looks_only_at_what_is_new(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, scanned = orders(tmp_path / "ORDERS", 100), list[str]()
+    scan = jetlake.scan(tmp_path / "ORDERS", columns="seq")
+    assert scan.to_arrow().num_rows == 100
+    scan_block = StreamView._scan
+    monkeypatch.setattr(StreamView, "_scan", lambda *given: scanned.append(given[-1]) or scan_block(*given))
+    add_orders(store, [101])
+    assert scan.to_arrow().num_rows == 101 and not scanned
+    assert jetlake.scan(tmp_path / "ORDERS").to_arrow().num_rows == 101 and scanned
+    store.stop()
+
+
+def test_a_stream_that_was_made_anew_is_read_anew(tmp_path: Path) -> None:
+    orders(tmp_path / "ORDERS", 100).stop()
+    scan = jetlake.scan(tmp_path / "ORDERS")
+    assert scan.to_arrow().num_rows == 100
+    rmtree(tmp_path / "ORDERS")
+    with pytest.raises(NoStream):
+        scan.to_arrow()
+    orders(tmp_path / "ORDERS", 90, first=501).stop()
+    assert scan.to_arrow().column("payload").to_pylist() == [order(number) for number in range(501, 591)]
+
+
 @pytest.mark.parametrize(
     ("where", "wanted"),
     [
@@ -111,6 +137,12 @@ def test_a_condition_rules_out_blocks(path: Path, pieces_read: list[Any]) -> Non
     pieces_read.clear()
     assert jetlake.scan(path, where="seq > 290").to_arrow().num_rows == 10
     assert everything > 5 and 0 < len(pieces_read) <= 2
+
+
+def test_a_scan_can_be_handed_to_another_process(path: Path) -> None:
+    scan = jetlake.scan(path, where="seq <= 5", columns="seq,subject")
+    scan.to_arrow()
+    assert pickle.loads(pickle.dumps(scan)).to_arrow() == scan.to_arrow()
 
 
 def test_options_are_those_of_spark(path: Path, tmp_path: Path) -> None:

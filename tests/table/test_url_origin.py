@@ -232,7 +232,7 @@ def test_a_server_that_stays_away_is_an_error_in_time(tmp_path: Path) -> None:
 def test_a_stream_deleted_while_it_is_read_is_told(kind: str, tmp_path: Path) -> None:
     with LiveServer(kind, tmp_path) as server:
         server.make_stream("ORDERS")
-        server.publish([("orders.a", b"x" * 1000, b"")] * 20_000)
+        server.publish([("orders.a", b"x" * 1000, b"")] * 60_000)  # more than the reader asks for ahead of time
         source = origin(server, partitionRows="100000", retries="2", timeoutS="10")
         (task,) = source.plan()
         batches = source.read(task, RowBuilder(SCHEMA, source.options))

@@ -2,8 +2,10 @@
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport UINT32_MAX, uint8_t, uint32_t, uint64_t
+from libc.string cimport memchr, memcmp
 
 from jetlake.buffers cimport bytes_of
+from jetlake import ops as _ops
 from jetlake.ops import check_ops
 from jetlake.ops cimport PubOp, op_count, ops_of
 from jetlake.output cimport put, put_byte, put_crlf, put_number
@@ -111,3 +113,48 @@ def msgs_size(ops, Py_ssize_t first, Py_ssize_t stop):
     for number in range(first, stop):
         size += <uint64_t>op_list[number].headers_size + op_list[number].payload_size
     return size
+
+
+cdef uint32_t OP_SPECIAL = _ops.OP_SPECIAL
+
+
+cdef inline bint is_parent(const uint8_t* at) noexcept nogil:
+    """Is this `traceparent:`, in letters of any case?"""
+    cdef const uint8_t* name = b"traceparent"
+    cdef int number
+    for number in range(11):
+        if at[number] | 32 != name[number]:
+            return False
+    return at[11] == 58
+
+
+cdef bint asks_for_trace(const uint8_t* at, const uint8_t* end, bint by_parent) noexcept nogil:
+    """Does a line of this header block begin with the name of a trace header?"""
+    while True:
+        at = <const uint8_t*>memchr(at, 10, end - at)
+        if at == NULL:
+            return False
+        at += 1
+        if end - at >= 16 and at[0] == 78 and memcmp(at, b"Nats-Trace-Dest:", 16) == 0:
+            return True
+        if by_parent and end - at >= 12 and is_parent(at):
+            return True
+
+
+def find_traced(data, ops, Py_ssize_t first, Py_ssize_t stop, bint by_parent):
+    """The first of the publishes first..stop-1 whose headers ask for a trace, or stop; see `frames.py`."""
+    cdef Py_ssize_t data_size, words, number
+    cdef const uint8_t* source = <const uint8_t*>bytes_of(data, &data_size)
+    cdef PubOp* op_list = ops_of(ops, &words)
+    cdef PubOp* op
+    if not (0 <= first < stop <= op_count(words) and data_size <= UINT32_MAX):
+        check_ops(data_size, words, first, stop)
+    for number in range(first, stop):
+        op = op_list + number
+        if op.headers_size == 0 or not (by_parent or op.flags & OP_SPECIAL):
+            continue
+        if not is_good(op, data_size):
+            raise IndexError(f"operation {number} is not in the buffer")
+        if asks_for_trace(source + op.headers_start, source + op.headers_start + op.headers_size, by_parent):
+            return number
+    return stop

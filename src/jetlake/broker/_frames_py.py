@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 
-from jetlake.ops import OP_WORDS, check_ops
+from jetlake.ops import OP_SPECIAL, OP_WORDS, check_ops
 from jetlake.wire.writer import msg
 
 Buffer = bytes | bytearray
@@ -50,6 +50,21 @@ def msgs_size(ops: array[int], first: int, stop: int) -> int:
     """The size of the headers and payloads of the publishes first..stop-1."""
     check_ops(0, len(ops), first, stop)
     return sum(sum(ops[first * OP_WORDS + field : stop * OP_WORDS : OP_WORDS]) for field in (5, 7))
+
+
+def find_traced(data: Buffer, ops: array[int], first: int, stop: int, by_parent: bool) -> int:
+    """The first of the publishes first..stop-1 whose headers ask for a trace, or stop; see `frames.py`."""
+    check_ops(len(data), len(ops), first, stop)
+    for number in range(first, stop):
+        at = number * OP_WORDS
+        if not ops[at + 5] or not (by_parent or ops[at + 9] & OP_SPECIAL):
+            continue
+        lines = parts_of(data, ops, number)[2].split(b"\n")[1:]
+        if any(line.startswith(b"Nats-Trace-Dest:") for line in lines):
+            return number
+        if by_parent and any(line[:12].lower() == b"traceparent:" for line in lines):
+            return number
+    return stop
 
 
 def parts_of(data: Buffer, ops: array[int], number: int) -> list[bytes]:

@@ -37,12 +37,12 @@ from jetlake.broker.subscription import (
     Subscription,
     read_subject,
 )
-from jetlake.subjects import decode_subject
+from jetlake.subjects import decode_subject, encode_subject
 from jetlake.wire.headers import status_block
 
 if TYPE_CHECKING:
+    from jetlake.broker.account_link import AccountLink, LinkSubscription
     from jetlake.broker.client import Client
-    from jetlake.broker.link import Link, LinkSubscription
     from jetlake.broker.mappings import Mappings
     from jetlake.config import AccountOptions
 
@@ -87,12 +87,13 @@ class Account:
         self.sublist: Sublist[Subscription] = Sublist()
         self.internal = Internal(self)
         self.clients: dict[int, Client] = {}
-        self.links: list[Link] = []
+        self.links: list[AccountLink] = []
         self.leafs = 0  # leaf node connections
         self.loop_subject = b"$LDS." + secrets.token_hex(11).encode()  # a link over which it comes back closes a loop
         self._has_repeats = False
         self.jetstream: object | None = None
         self.mappings: Mappings | None = None
+        self._mapped: list[_MappedSource] = []
         self._captures: Sublist[_CaptureEntry] = Sublist()
         self._capture_entries: dict[int, dict[bytes, _CaptureEntry]] = {}
         self._watches: Sublist[Watch] = Sublist()
@@ -113,6 +114,11 @@ class Account:
     def name_tag(self) -> str:
         """What people call it: the name in its token, if it has one."""
         return (self.options.name_tag if self.options is not None else "") or self.name
+
+    @property
+    def is_traced(self) -> bool:
+        """Whether messages are traced that another system traces."""
+        return self.options is not None and bool(self.options.trace_dest)
 
     # Subscriptions
 
@@ -294,7 +300,7 @@ class Account:
         listeners += [entry.listener for entries in self._capture_entries.values() for entry in entries.values()]
         for service in self._services:
             self.remove(service)
-            service.replies.close()
+            service.close()
         for listener in listeners:
             self._remove_hidden(listener)
         self._stream_imports, self._services = streams, services
@@ -320,13 +326,26 @@ class Account:
         for found in self._hidden.pop(id(sub), ()):
             found.exporter.remove(found)
 
+    def use_mappings(self, found: Mappings | None) -> None:
+        """Have these mappings, and tell leaf nodes that what is mapped is wanted here."""
+        self.mappings = found
+        sources = [encode_subject(options.source) for options in found.options] if found is not None else []
+        if sources == [entry.subject for entry in self._mapped]:
+            return
+        before, self._mapped = self._mapped, [_MappedSource(self.internal, source) for source in sources]
+        for link in self.links:
+            for entry in self._mapped:
+                link.interest.added(entry)
+            for entry in before:
+                link.interest.removed(entry)
+
     # Links to other servers
 
-    def add_link(self, link: Link) -> None:
+    def add_link(self, link: AccountLink) -> None:
         """Tell a link of interest that comes and goes, from now on."""
         self.links.append(link)
 
-    def remove_link(self, link: Link) -> None:
+    def remove_link(self, link: AccountLink) -> None:
         """Tell it no more. Nobody hears by its subscriptions, before they are taken out."""
         self.links.remove(link)
         self.client_closed()
@@ -334,7 +353,7 @@ class Account:
     def wanted(self) -> list[Wanted]:
         """Everything that somebody in the account wants."""
         entries = [entry for entries in self._capture_entries.values() for entry in entries.values()]
-        return [*self.sublist, *entries]
+        return [*self.sublist, *entries, *self._mapped]
 
     def reweigh(self, sub: LinkSubscription, weight: int) -> None:
         """A queue group has more or fewer members behind a link."""
@@ -345,7 +364,14 @@ class Account:
                 link.interest.reweighed(sub, by)
 
     def publish_from_link(
-        self, origin: Link, data: Buffer, ops: array[int], shown: array[int], first: int, stop: int, queues: Names
+        self,
+        origin: AccountLink,
+        data: Buffer,
+        ops: array[int],
+        shown: array[int],
+        first: int,
+        stop: int,
+        queues: Names,
     ) -> None:
         """Carry messages of another server to everybody they reach here, and of queue groups to those named.
 
@@ -506,6 +532,10 @@ class Account:
             self._table.put(subject, self._number(recipients))
         return recipients
 
+    def recipients_of(self, subject: bytes) -> Recipients:
+        """Everybody whom one message reaches."""
+        return self._recipients_of(self.capture_of(subject), subject)
+
     def _recipients_of(self, capture: Capture | None, subject: bytes) -> Recipients:
         found = self.sublist.match(subject)
         if self.links or self._has_repeats:
@@ -523,12 +553,25 @@ class Account:
         return number
 
 
+class _MappedSource:
+    """The source of a mapping, as a leaf node is told of it; servers of a cluster map for themselves."""
+
+    __slots__ = ("peer", "subject")
+    queue = None
+    weight = 1
+    is_service = True
+
+    def __init__(self, peer: Peer, subject: bytes) -> None:
+        self.peer, self.subject = peer, subject
+
+
 class _CaptureEntry:
     """One subject of a stream."""
 
     __slots__ = ("_listener", "capture", "peer", "subject")
     queue = None
     weight = 1
+    is_service = False
 
     def __init__(self, peer: Peer, subject: bytes, capture: Capture) -> None:
         self.peer, self.subject, self.capture = peer, subject, capture
@@ -549,5 +592,8 @@ def _everybody(found: Match[Subscription]) -> Iterable[Subscription]:
 
 
 def _may_import(sub: Subscription) -> bool:
-    """True for those who have messages of other accounts by what their own account imports."""
-    return sub.peer.kind is not Kind.INTERNAL and not isinstance(sub, HiddenSubscription)
+    """True for those who have messages of other accounts by what their own account imports.
+
+    Other servers of the cluster import for their clients themselves.
+    """
+    return sub.peer.kind not in (Kind.INTERNAL, Kind.ROUTE) and not isinstance(sub, HiddenSubscription)

@@ -17,7 +17,7 @@ from jetlake.broker.account import Account, Failed, raise_it
 from jetlake.broker.auth import Authenticator, AuthOptions
 from jetlake.broker.client import MAX_SUBSCRIPTIONS, SUBS_AT_ONCE, Client, Connection
 from jetlake.broker.endpoint import STANDARD, TYPES, WEBSOCKET, Endpoint
-from jetlake.broker.imports import ServiceImport, StreamImport
+from jetlake.broker.imports import CallAt, ServiceImport, StreamImport, never
 from jetlake.broker.link import Link
 from jetlake.broker.permissions import Permissions, ResponsePermission, go_quoted
 from jetlake.broker.subscription import Subscription
@@ -29,6 +29,7 @@ from jetlake.ops import OP_WORDS
 if TYPE_CHECKING:
     from jetlake.broker.mappings import Mappings
     from jetlake.broker.operator import KnownAccount, Operator
+    from jetlake.broker.route import Route
     from jetlake.broker.token_auth import TokenAuthenticator
 
 GLOBAL_ACCOUNT = "$G"
@@ -36,6 +37,7 @@ SYSTEM_ACCOUNT = "$SYS"
 OPS_MAX = 4096
 
 Trace = Callable[[Client, str, bytes], None]
+SendTrace = Callable[[Account, bytes, dict[str, Any], bytes], None]  # where, what, and in which encodings
 _Link = tuple[tuple[Import, ...], list[StreamImport], list[ServiceImport]]
 
 
@@ -46,10 +48,12 @@ class Broker:
         self.options, self.server_id, self.version, self.clock = options, server_id, version, clock
         self.accounts: dict[str, Account] = {}
         self.clients: dict[int, Client] = {}
+        self.routes: dict[int, Route] = {}  # those that are open
         self.default_account = self.account(GLOBAL_ACCOUNT)
         self.ops_max = OPS_MAX
         self.ops = array("I", bytes(4 * OP_WORDS * OPS_MAX))  # shared: a batch is finished before the next is read
         self.in_msgs = self.in_bytes = self.out_msgs = self.out_bytes = 0
+        self.link_in_msgs = self.link_in_bytes = self.link_out_msgs = self.link_out_bytes = 0  # of these, over links
         self.slow_consumers = self.stale_connections = self.stalls = 0
         self.total_connections = self.auth_errors = 0
         self.closed = Counter[str]()
@@ -58,15 +62,19 @@ class Broker:
         self.trace: Trace | None = None
         self.log: Callable[[str, str], None] = lambda level, line: None
         self.failed: Failed = raise_it
+        self.send_trace: SendTrace = lambda account, dest, event, encoding: None
         self.port = options.port
         self.websocket_port = 0
         self.features: dict[str, Any] = {}  # what INFO says of the server besides
+        self.connect_urls: list[str] = []  # where clients may connect to, besides
+        self.websocket_connect_urls: list[str] = []
         self.is_lame_duck = False
         self.operator: Operator | None = None
         self._imports: dict[str, tuple[Import, ...]] = {}
         self._last_cid = 0
         self._output: list[Client | Link] = []
         self._leaving: deque[tuple[Account, Iterator[Subscription]]] = deque()
+        self.call_at: CallAt = never
         self.call_soon: Callable[[Callable[[], None]], None] = lambda callback: callback()
         self.use_options(options)
 
@@ -109,7 +117,7 @@ class Broker:
             self.accounts[name].use_imports(streams, services)
         if options.operator is None:
             for name, account in self.accounts.items():
-                account.mappings = mappings.get(name)
+                account.use_mappings(mappings.get(name))
 
     def _make_authenticators(self, options: ServerOptions) -> Mapping[str, Authenticator | TokenAuthenticator]:
         if options.operator is None:
@@ -152,14 +160,15 @@ class Broker:
 
     def _use_mappings(self, account: Account, options: tuple[MappingOptions, ...]) -> None:
         """Take the mappings of a token; those that make no sense are left out, and the log says so."""
-        account.mappings = None
+        found = None
         if options:
             from jetlake.broker.mappings import BadMapping, Mappings
 
             try:
-                account.mappings = Mappings(options)
+                found = Mappings(options)
             except BadMapping as error:
                 self.log("error", f"Account {account.name}: {error}")
+        account.use_mappings(found)
 
     def _find_links(self, options: ServerOptions) -> dict[str, _Link]:
         """What accounts import. Those whose imports are as before keep the answers they wait for."""
@@ -176,22 +185,27 @@ class Broker:
         self, account: Account, imports: tuple[Import, ...]
     ) -> tuple[list[StreamImport], list[ServiceImport]]:
         streams = [
-            StreamImport(self.account(found.account), SubjectMapping(found.subject, found.local))
+            StreamImport(self.account(found.account), SubjectMapping(found.subject, found.local), found.allow_trace)
             for found in imports
             if found.kind == "stream"
         ]
         services = [
-            ServiceImport(account, self.account(found.account), found, self.clock)
+            ServiceImport(account, self.account(found.account), found, self.clock, self._call_at)
             for found in imports
             if found.kind == "service"
         ]
         return streams, services
+
+    def _call_at(self, time_ns: int, callback: Callable[[], None]) -> object:
+        return self.call_at(time_ns, callback)
 
     def account(self, name: str) -> Account:
         """The account with this name, made if it is not there."""
         account = self.accounts.get(name)
         if account is None:
             account = self.accounts[name] = Account(name, lambda what, error: self.failed(what, error))
+            for route in self.routes.values():
+                route.add_account(account)
         return account
 
     # Clients come and go
@@ -348,6 +362,8 @@ class Broker:
         fields |= {"client_id": client.cid, "client_ip": client.host}
         if client.nonce and not connect_info:
             fields["nonce"] = client.nonce.decode()
+        if urls := self.websocket_connect_urls if client.endpoint.is_websocket else self.connect_urls:
+            fields["connect_urls"] = urls
         if self.is_lame_duck:
             fields["ldm"] = True
         if connect_info:
@@ -405,6 +421,7 @@ def _make_authenticator(options: ServerOptions, type: str) -> Authenticator:
         for user in options.users
     )
     single, no_auth_user, websocket = options.authorization, options.no_auth_user, options.websocket
+    tls = options.tls if type == STANDARD else websocket.tls if type == WEBSOCKET and websocket is not None else None
     if type == WEBSOCKET and websocket is not None:
         single = websocket.authorization or single
         no_auth_user = websocket.no_auth_user or no_auth_user
@@ -415,7 +432,7 @@ def _make_authenticator(options: ServerOptions, type: str) -> Authenticator:
             single.username if single else "",
             single.password if single else "",
             no_auth_user,
-            type == STANDARD and options.tls is not None and options.tls.verify_and_map,
+            tls is not None and tls.verify_and_map,
             options.authorization is not None and options.authorization.auth_callout is not None,
         )
     )

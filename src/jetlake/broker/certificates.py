@@ -42,6 +42,22 @@ def is_pinned(certificate: bytes | None, pinned: Container[str]) -> bool:
         return False
 
 
+def dns_names(path: str) -> list[str]:
+    """The names of servers that a certificate (in a PEM file) is for. Raises OSError or ValueError."""
+    with open(path, "rb") as file:
+        certificate = x509.load_pem_x509_certificate(file.read())
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    return [name.lower() for name in names.get_values_for_type(x509.DNSName)]
+
+
+def is_for(name: str, names: Container[str]) -> bool:
+    """True when a server's name is one of these, which may begin with a wildcard."""
+    return name in names or f"*.{name.partition('.')[2]}" in names
+
+
 def _alternative_names(certificate: x509.Certificate) -> list[str]:
     """E-mail addresses first, then DNS names, then URIs, as in nats-server."""
     try:

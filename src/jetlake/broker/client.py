@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from jetlake.broker.auth import AUTHORIZATION_VIOLATION, Credentials, User
 from jetlake.broker.client_info import client_info
 from jetlake.broker.endpoint import Endpoint
-from jetlake.broker.frames import msgs_size
+from jetlake.broker.frames import find_traced, msgs_size
 from jetlake.broker.peer import Kind, Peer
 from jetlake.broker.permissions import (
     Permissions,
@@ -31,7 +31,7 @@ from jetlake.broker.permissions import (
     publish_violation,
     subscribe_violation,
 )
-from jetlake.broker.subscription import Buffer, ClientSubscription, Msg, read_msg
+from jetlake.broker.subscription import Buffer, ClientSubscription, Msg, as_batch, read_msg
 from jetlake.errors import BadSubject
 from jetlake.ops import OP_WORDS
 from jetlake.subjects import check_filter, decode_subject
@@ -363,30 +363,64 @@ class Client(Peer):
         self.broker.in_bytes += size
         if self.broker.trace is not None:
             self._trace_publishes(data, ops, count)
+        first = 0
+        while first < count:
+            stop = find_traced(data, ops, first, count, self.account.is_traced)
+            if first < stop:
+                self._publish_run(data, ops, first, stop)
+            if stop < count:
+                self._publish_traced(read_msg(data, ops, stop, self))
+            first = stop + 1
+
+    def _publish_run(self, data: Buffer, ops: array[int], first: int, stop: int) -> None:
         mapped: Buffer = data
         has_gaps = False
         if self.account.mappings is not None:
-            mapped, dropped = self.account.mappings.apply(data, ops, 0, count)
+            mapped, dropped = self.account.mappings.apply(data, ops, first, stop)
             has_gaps = dropped > 0
         if self.options.verbose or self.options.pedantic or has_gaps:
-            for number in range(count):
+            for number in range(first, stop):
                 self._publish_one(mapped, ops, number)
         elif self.permissions is not None:
-            self._publish_permitted(self.permissions, mapped, ops, count)
+            self._publish_permitted(self.permissions, mapped, ops, first, stop)
         else:
-            self.account.publish(self, mapped, ops, 0, count)
+            self.account.publish(self, mapped, ops, first, stop)
 
-    def _publish_permitted(self, permissions: Permissions, data: Buffer, ops: array[int], count: int) -> None:
+    def _publish_permitted(self, permissions: Permissions, data: Buffer, ops: array[int], first: int, end: int) -> None:
         """Carry what the lists allow in runs; all else may be a response, or is a violation."""
-        first = 0
-        while first < count:
-            stop, may = permissions.publish_run(data, ops, first, count)
+        while first < end:
+            stop, may = permissions.publish_run(data, ops, first, end)
             if may:
                 self.account.publish(self, data, ops, first, stop)
             else:
                 for number in range(first, stop):
                     self._publish_one(data, ops, number)
             first = stop
+
+    def _publish_traced(self, msg: Msg) -> None:
+        """Publish a message whose headers ask for a trace."""
+        from jetlake.broker import msg_trace  # few messages do
+
+        msg, trace, is_dropped = msg_trace.begin(self.broker, self, msg)
+        if is_dropped:
+            return
+        if trace is None:
+            self._publish_run(*as_batch(msg), 0, 1)
+            return
+        mapped = self.account.mappings.map(msg.subject) if self.account.mappings is not None else msg.subject
+        if mapped != msg.subject:
+            trace.mapped(mapped)
+        msg = msg._replace(subject=mapped)
+        problem = self._refusal(msg)
+        if problem:
+            trace.refused(problem)
+        elif not (problem is None and trace.carry(self.account, msg)):
+            self.unheard(*as_batch(msg), 0, 1)
+        trace.finish()
+
+    def may_trace_to(self, subject: bytes) -> bool:
+        """True when traces of this client's messages may go to a subject."""
+        return self.permissions is None or self.permissions.may_publish(subject)
 
     def _trace_publishes(self, data: bytearray, ops: array[int], count: int) -> None:
         assert self.broker.trace is not None
@@ -396,20 +430,27 @@ class Client(Peer):
             self.broker.trace(self, "<<-", b" ".join(filter(None, parts)))
 
     def _publish_one(self, data: Buffer, ops: array[int], number: int) -> None:
-        msg = read_msg(data, ops, number, self)
+        problem = self._refusal(read_msg(data, ops, number, self))
+        if problem is None:
+            self.account.publish(self, data, ops, number, number + 1)
+        elif not problem:
+            self.unheard(data, ops, number, number + 1)
+
+    def _refusal(self, msg: Msg) -> str | None:
+        """What the client hears that may not publish this, empty if a mapping drops it; None when it goes on."""
         if not msg.subject:  # dropped by a mapping
             if self.options.verbose:
                 self.send(writer.OK)
-            self.unheard(data, ops, number, number + 1)
-            return
+            return ""
         if self.permissions is not None and not self._may_publish(msg.subject):
-            self.violation(publish_violation(msg.subject))
-            return
+            problem = publish_violation(msg.subject)
+            self.violation(problem)
+            return problem
         if self.options.pedantic and {b"", b"*", b">"} & set(msg.subject.split(b".")):
             self.send(writer.err("Invalid Publish Subject"))
         if self.options.verbose:
             self.send(writer.OK)
-        self.account.publish(self, data, ops, number, number + 1)
+        return None
 
     def _may_publish(self, subject: bytes) -> bool:
         assert self.permissions is not None
@@ -461,7 +502,7 @@ class Client(Peer):
 
     def describe(self) -> dict[str, Any]:
         """All that events say of a client."""
-        return {**client_info(self), "server": self.broker.server_id}
+        return {**client_info(self), "server": self.broker.server_name}
 
     # Sending
 

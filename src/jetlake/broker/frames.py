@@ -8,17 +8,20 @@ with its verbs (`LMSG` and `HMSG`). `queues` are the names of the queue groups o
 get the messages, separated by spaces.
 
 `msgs_size(ops, first, stop)` is the size of the headers and payloads of a run of publishes.
+
+`find_traced(data, ops, first, stop, by_parent)` is the number of the first publish whose headers ask for a message
+trace, or `stop`: by `Nats-Trace-Dest`, or if `by_parent` also by `traceparent`.
 """
 
 from __future__ import annotations
 
 try:
-    from jetlake.broker._frames_c import link_frames, msg_frames, msgs_size
+    from jetlake.broker._frames_c import find_traced, link_frames, msg_frames, msgs_size
 
     COMPILED = True
 except ImportError:  # not built here: slower, never different
-    from jetlake.broker._frames_py import link_frames, msg_frames, msgs_size
+    from jetlake.broker._frames_py import find_traced, link_frames, msg_frames, msgs_size
 
     COMPILED = False
 
-__all__ = ["COMPILED", "link_frames", "msg_frames", "msgs_size"]
+__all__ = ["COMPILED", "find_traced", "link_frames", "msg_frames", "msgs_size"]

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from jetlake.broker.account_link import AccountLink
 from jetlake.broker.auth import Credentials, User
 from jetlake.broker.endpoint import LEAFNODE, LEAFNODE_WS
 from jetlake.broker.link import Link, LinkConnection
@@ -28,13 +29,14 @@ from jetlake.broker.permissions import Permissions, publish_violation, subscribe
 from jetlake.store.index.subject_table import SubjectFilter
 from jetlake.subjects import decode_subject, encode_subject, is_literal, is_subset
 from jetlake.wire import links, writer
-from jetlake.wire.links import Err, Event, Info, Interest, LinkConnect, LinkInfo, Subjects
+from jetlake.wire.links import Err, Event, Info, Interest, LinkConnect, LinkInfo, Subjects, parse_link_line
 
 if TYPE_CHECKING:
     from jetlake.broker.account import Account
     from jetlake.broker.broker import Broker
     from jetlake.broker.client import Cancellable
 
+TRACE_PROTOCOL = 3  # of servers that know message traces
 LOOP_PREFIX = b"$LDS."
 _GATEWAY_REPLIES = (b"_GR_.", b"$GR.")
 _REPLIES = (b"_R_.", b"$JS.ACK.")  # answers, which nobody could list in permissions
@@ -61,14 +63,17 @@ class LeafHost(Protocol):
     def leaf_problem(self, fields: dict[str, Any]) -> str: ...
     def leaf_login(self, leaf: Leaf, credentials: Credentials) -> None: ...
     def leaf_rules(self, account: Account, domain: str) -> Rules: ...
+    def leaf_told(self, leaf: Leaf, info: LinkInfo) -> None: ...
     def leaf_opened(self, leaf: Leaf) -> None: ...
     def leaf_closed(self, leaf: Leaf) -> None: ...
 
 
-class Leaf(Link):
+class Leaf(Link, AccountLink):
     """One side of a leaf node connection."""
 
     kind = Kind.LEAF
+    verb, headers_verb = b"LMSG", b"HMSG"
+    maps = True
 
     def __init__(
         self,
@@ -86,7 +91,8 @@ class Leaf(Link):
         is_websocket: bool = False,
     ) -> None:
         """With an account this is the soliciting side. `denials` are the remote's own."""
-        super().__init__(broker, connection, account or broker.default_account, cid)
+        super().__init__(broker, connection, cid)
+        self.begin(account or broker.default_account)
         self.host, self.address, self.nonce = host, address, nonce
         self.is_solicited, self.is_spoke, self.is_isolated = account is not None, is_spoke, is_isolated
         self.is_websocket = is_websocket
@@ -110,6 +116,29 @@ class Leaf(Link):
         """What a service of another account is told of who asks it."""
         return {"acc": self.account.name, "rtt": self.rtt_ns}
 
+    @property
+    def identity(self) -> tuple[int, str]:
+        """The number of the connection, and the name of the other server."""
+        return self.cid, self.name
+
+    def account_of(self, name: bytes) -> AccountLink:
+        """The account of the link: there is one."""
+        return self
+
+    def account_links(self) -> list[AccountLink]:
+        """All accounts that take part."""
+        return [self]
+
+    def interest_line(self, subject: bytes, queue: bytes | None, weight: int) -> bytes:
+        return links.interest(subject, queue, weight)
+
+    def no_interest_line(self, subject: bytes, queue: bytes | None) -> bytes:
+        return links.no_interest(subject, queue)
+
+    def parse_line(self, line: bytes) -> Event:
+        """The event of a line that is no message. Raises ProtocolError."""
+        return parse_link_line(line)
+
     # Agreeing
 
     def greet(self) -> None:
@@ -128,6 +157,7 @@ class Leaf(Link):
 
     def _take_info(self, info: LinkInfo) -> None:
         if self.is_open:
+            self.host.leaf_told(self, info)
             return
         if not self._has_said_hello:
             if not info.client_id:
@@ -135,7 +165,7 @@ class Leaf(Link):
                 return
             self._has_said_hello = True
             self.name, self.server_id, self.cluster = info.server_name, info.server_id, info.cluster
-            self.takes_headers = info.headers
+            self.takes_headers, self.takes_traces = info.headers, info.proto >= TRACE_PROTOCOL
             self._use_rules(info.domain)
             self.send(links.connect(self.host.leaf_connect(self, info)))
             if not info.info_on_connect:
@@ -155,6 +185,8 @@ class Leaf(Link):
         self.name, self.server_id = text.get("name", ""), text.get("server_id", "")
         self.cluster, self.remote_account = text.get("cluster", ""), text.get("remote_account", "")
         self.takes_headers = fields.get("headers") is True
+        protocol = fields.get("protocol")
+        self.takes_traces = isinstance(protocol, int) and protocol >= TRACE_PROTOCOL
         self.is_spoke = fields.get("is_hub") is True
         self.is_isolated |= fields.get("isolate") is True
         deny = fields.get("deny_pub")
@@ -222,6 +254,8 @@ class Leaf(Link):
 
     def wants_interest_of(self, other: Peer) -> bool:
         """True when the other side is told what this peer wants."""
+        if other.kind is Kind.ROUTE:
+            return not self.is_spoke  # the other servers of this cluster are leafs of the hub themselves
         if not isinstance(other, Leaf):
             return True
         if other is self or self._is_beside(other):
@@ -232,6 +266,8 @@ class Leaf(Link):
 
     def takes_from(self, origin: Peer) -> bool:
         """True when messages of this peer may go over."""
+        if origin.kind is Kind.ROUTE and self.is_spoke:
+            return False  # the server that it came from is a leaf of the hub itself
         return not self.is_closed and origin is not self and not (isinstance(origin, Leaf) and self._is_beside(origin))
 
     def _is_beside(self, other: Leaf) -> bool:
@@ -258,6 +294,13 @@ class Leaf(Link):
             return True
         self.refuse(publish_violation(subject))
         return False
+
+    def may_trace_to(self, subject: bytes) -> bool:
+        """True when traces of what comes over may go to a subject."""
+        if self.is_solicited:
+            text = decode_subject(subject)
+            return not any(is_subset(text, denied) for denied in self._denials.not_told)
+        return self.permissions is None or self.permissions.may_publish(subject)
 
     def hides(self, subject: bytes) -> bool:
         """True when the other side is not told that somebody here wants this."""

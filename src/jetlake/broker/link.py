@@ -1,10 +1,11 @@
-"""A link to another server: one connection, one account on each side, without I/O.
+"""A link to another server: one connection, without I/O.
 
-The other server tells what is wanted behind it (its subscriptions here are `LinkSubscription`s), and is told what is
-wanted here (`LinkInterest`). Messages go over in both directions, in batches: a run of publishes becomes one buffer of
-frames, and what is received is tokenised by a kernel and carried on as a client's publishes are.
+The other server tells what is wanted behind it, and is told what is wanted here: `AccountLink`, for each account that
+takes part. Messages go over in both directions, in batches: a run of publishes becomes one buffer of frames, and what
+is received is tokenised by a kernel and carried on as a client's publishes are.
 
-How two servers find together and what they may tell each other is the business of the kinds of links: `Leaf`.
+How two servers find together and what they may tell each other is the business of the kinds of links: a `Leaf` has one
+account, a `Route` has all of them.
 
 Reading is held while the other side is told what is there: so no message goes to a server before its answer could come
 back. Output is bounded as a client's is.
@@ -14,23 +15,18 @@ from __future__ import annotations
 
 import time
 from array import array
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from jetlake.broker.frames import link_frames, msgs_size
-from jetlake.broker.link_interest import LinkInterest
+from jetlake.broker.frames import msgs_size
 from jetlake.broker.peer import Peer
-from jetlake.broker.subscription import Buffer, Msg, Subscription, read_subject
-from jetlake.errors import BadSubject
-from jetlake.ops import append_op
-from jetlake.subjects import check_filter, decode_subject
 from jetlake.wire import writer
 from jetlake.wire.link_tokenize import restore_subjects, tokenize_link
-from jetlake.wire.links import LINE_SIZE_MAX, Event, Interest, NoInterest, parse_link_line
+from jetlake.wire.links import LINE_SIZE_MAX, Interest, NoInterest
 from jetlake.wire.protocol import FULL, NEED_MORE, OTHER, ProtocolError, stop_error
 from jetlake.wire.verbs import Ping, Pong
 
 if TYPE_CHECKING:
-    from jetlake.broker.account import Account
+    from jetlake.broker.account_link import AccountLink
     from jetlake.broker.broker import Broker
 
 TURN_NS = 8_000_000  # for what was received over one link, before others have their turn
@@ -48,41 +44,16 @@ class LinkConnection(Protocol):
     def stall(self, slow: Peer) -> None: ...
 
 
-class LinkSubscription(Subscription):
-    """What the other server wants. As a member of a queue group it stands for all that are behind the link."""
-
-    __slots__ = ("link", "weight")
-    link: Link
-
-    def __init__(self, link: Link, subject: bytes, queue: bytes | None, weight: int) -> None:
-        super().__init__(link, subject, queue)
-        self.link, self.weight = link, weight
-
-    def deliver(self, msg: Msg, via: bytes | None = None) -> bool:
-        """Send one message over; False when that may not be."""
-        link = self.link
-        if link.is_closed or not link.takes_from(msg.origin) or not link.may_send(via or msg.subject):
-            return False
-        link.send_msg(msg, via, self.queue or b"")
-        return True
-
-    def hears(self, subject: bytes) -> bool:
-        """True when a message to this subject would be sent over."""
-        return not self.link.is_closed and self.link.may_send(subject)
-
-
 class Link(Peer):
     """One side of a link."""
 
-    verb, headers_verb = b"LMSG", b"HMSG"
+    is_route = False  # whether its lines name an account
 
-    def __init__(self, broker: Broker, connection: LinkConnection, account: Account, cid: int) -> None:
-        self.broker, self.connection, self.account, self.cid = broker, connection, account, cid
+    def __init__(self, broker: Broker, connection: LinkConnection, cid: int) -> None:
+        self.broker, self.connection, self.cid = broker, connection, cid
         self.is_open = self.is_closed = False
+        self.is_checking = False  # whether the other side may be here: nothing is read meanwhile
         self.close_reason = ""
-        self.takes_headers = True
-        self.subs: dict[tuple[bytes, bytes | None], LinkSubscription] = {}
-        self.interest = LinkInterest(self)
         self.max_payload = broker.options.max_payload
         self.needed, self.has_more = 0, False  # as a client has them
         self.start_ns = self.active_ns = broker.clock()
@@ -92,6 +63,7 @@ class Link(Peer):
         self.in_msgs = self.in_bytes = self.out_msgs = self.out_bytes = 0
         self._output: list[bytes] = []
         self._output_size = 0
+        self._untold: list[AccountLink] = []  # accounts of which the other side is yet to be told
 
     @property
     def is_connected(self) -> bool:
@@ -105,24 +77,20 @@ class Link(Peer):
 
     # What kinds of links decide
 
-    def may_send(self, subject: bytes) -> bool:
-        """True when messages to this subject may go over."""
+    def parse_line(self, line: bytes) -> Any:
+        """The event of a line that is no message. Raises ProtocolError."""
         raise NotImplementedError
 
-    def may_receive(self, subject: bytes) -> bool:
-        """True when messages to this subject may come over."""
-        raise NotImplementedError
-
-    def hides(self, subject: bytes) -> bool:
-        """True when the other side is not told that somebody here wants this."""
-        raise NotImplementedError
-
-    def accepts(self, event: Interest) -> bool:
-        """True when the other side may want this; if it closes the link, that is done."""
-        raise NotImplementedError
-
-    def take_event(self, event: Event) -> None:
+    def take_event(self, event: Any) -> None:
         """Act on a line that is about the link itself."""
+        raise NotImplementedError
+
+    def account_of(self, name: bytes) -> AccountLink | None:
+        """The account that a line is about; None when it is not to be had."""
+        raise NotImplementedError
+
+    def account_links(self) -> list[AccountLink]:
+        """All accounts that take part."""
         raise NotImplementedError
 
     # Opening
@@ -130,16 +98,24 @@ class Link(Peer):
     def open(self) -> None:
         """Both sides agreed: tell the other one what is wanted here, then take what it says."""
         self.is_open = True
-        self.account.add_link(self)
-        self.interest.begin(self.account.wanted())
+        self._untold = self.account_links()
         self.connection.hold()
         self._tell_more()
 
     def _tell_more(self) -> None:
-        if not self.is_closed and self.interest.go_on():
-            self.broker.call_soon(self._tell_more)
-        else:
-            self.connection.release()
+        """Tell some more of what is wanted here, account by account, for as long as one turn may take."""
+        stop_ns = time.monotonic_ns() + TURN_NS
+        while self._untold and not self.is_closed:
+            found = self._untold[-1]
+            if not found.is_joined:
+                found.join()
+            if not found.interest.go_on():
+                self._untold.pop()
+            if time.monotonic_ns() > stop_ns:
+                self.broker.call_soon(self._tell_more)
+                return
+        self._untold = []
+        self.connection.release()
 
     # Receiving
 
@@ -149,16 +125,17 @@ class Link(Peer):
         self.needed, self.has_more = 0, False
         self.active_ns = broker.clock()
         offset, stop_ns = start, time.monotonic_ns() + TURN_NS
-        while offset < end and not self.is_closed:
+        while offset < end and not self.is_closed and not self.is_checking:
             if time.monotonic_ns() > stop_ns:
                 self.has_more = True
                 break
-            count, offset, reason, needed, queues_start, queues_size, is_mapped = tokenize_link(
-                data, offset, end, ops, broker.ops_max, self.max_payload, LINE_SIZE_MAX
+            count, offset, reason, needed, queues_start, queues_size, is_mapped, name_start, name_size = tokenize_link(
+                data, offset, end, ops, broker.ops_max, self.max_payload, LINE_SIZE_MAX, self.is_route
             )
             if count:
                 queues = bytes(data[queues_start : queues_start + queues_size]).split() if queues_size else []
-                self._publish(data, ops, count, tuple(queues), is_mapped)
+                account = bytes(data[name_start : name_start + name_size])
+                self._publish(account, data, ops, count, tuple(queues), is_mapped)
             if reason == NEED_MORE:
                 self.needed = needed
                 break
@@ -170,7 +147,7 @@ class Link(Peer):
         return offset
 
     def _publish(
-        self, data: bytearray, ops: array[int], count: int, queues: tuple[bytes, ...], is_mapped: bool
+        self, account: bytes, data: bytearray, ops: array[int], count: int, queues: tuple[bytes, ...], is_mapped: bool
     ) -> None:
         if not self.is_open:
             self.not_open()
@@ -178,17 +155,14 @@ class Link(Peer):
         size = msgs_size(ops, 0, count)
         self.in_msgs += count
         self.in_bytes += size
-        self.broker.in_msgs += count
-        self.broker.in_bytes += size
-        shown = restore_subjects(data, ops, count) if is_mapped else ops
-        if not self.is_limited:
-            self.account.publish_from_link(self, data, ops, shown, 0, count, queues)
-            return
-        for number in range(count):
-            if self.may_receive(read_subject(data, ops, number)):
-                self.account.publish_from_link(self, data, ops, shown, number, number + 1, queues)
-
-    is_limited = False  # some messages may not come over: each has to be looked at
+        broker = self.broker
+        broker.in_msgs += count
+        broker.in_bytes += size
+        broker.link_in_msgs += count
+        broker.link_in_bytes += size
+        found = self.account_of(account)
+        if found is not None:
+            found.publish(data, ops, restore_subjects(data, ops, count) if is_mapped else ops, count, queues)
 
     def not_open(self) -> None:
         """The other side sends messages before it may."""
@@ -196,15 +170,13 @@ class Link(Peer):
 
     def _take_line(self, line: bytes) -> None:
         try:
-            event = parse_link_line(line)
+            event = self.parse_line(line)
         except ProtocolError as error:
             self._protocol_error(error)
             return
         match event:
-            case Interest():
-                self._interest(event)
-            case NoInterest():
-                self._no_interest(event)
+            case Interest() | NoInterest():
+                self._take_interest(event)
             case Ping():
                 self.send(writer.PONG)
             case Pong():
@@ -220,44 +192,16 @@ class Link(Peer):
         else:
             self.refuse(error.text)
 
-    def _interest(self, event: Interest) -> None:
+    def _take_interest(self, event: Interest | NoInterest) -> None:
         if not self.is_open:
             self.not_open()
-            return
-        key = (event.subject, event.queue)
-        sub = self.subs.get(key)
-        if sub is not None:
-            self.account.reweigh(sub, event.weight)
-            return
-        try:
-            check_filter(decode_subject(event.subject))
-        except BadSubject:
-            self.send(writer.err("Invalid Subscription"))
-            return
-        if self.accepts(event):
-            self.subs[key] = sub = LinkSubscription(self, event.subject, event.queue, event.weight)
-            self.account.insert(sub)
-
-    def _no_interest(self, event: NoInterest) -> None:
-        sub = self.subs.pop((event.subject, event.queue), None)
-        if sub is not None:
-            self.account.remove(sub)
+        elif (found := self.account_of(event.account)) is not None:
+            if isinstance(event, Interest):
+                found.want(event)
+            else:
+                found.unwant(event)
 
     # Sending
-
-    def send_run(self, origin: Peer, data: Buffer, ops: array[int], first: int, stop: int, queues: bytes) -> None:
-        """Send a run of publishes over."""
-        frames, size = link_frames(data, ops, first, stop, self.verb, self.headers_verb, queues, self.takes_headers)
-        self._send_msgs(frames, stop - first, origin, size)
-
-    def send_msg(self, msg: Msg, via: bytes | None, queues: bytes) -> None:
-        """Send one message over. One from a consumer has the subject that it was stored with behind its reply."""
-        subject, reply = via or msg.subject, msg.reply
-        if via is not None and reply and via != msg.subject:
-            reply = b"%s@%s" % (reply, msg.subject)
-        data, ops = bytearray(), array("I")
-        append_op(ops, data, subject, msg.payload, msg.headers, reply)
-        self.send_run(msg.origin, data, ops, 0, 1, queues)
 
     def send(self, frames: bytes) -> None:
         """Queue bytes for the socket."""
@@ -268,11 +212,15 @@ class Link(Peer):
         self._output.append(frames)
         self._output_size += len(frames)
 
-    def _send_msgs(self, frames: bytes, count: int, origin: Peer, size: int) -> None:
+    def send_msgs(self, frames: bytes, count: int, origin: Peer, size: int) -> None:
+        """Queue messages of somebody, who may have to wait if there are too many."""
         self.out_msgs += count
         self.out_bytes += size
-        self.broker.out_msgs += count
-        self.broker.out_bytes += size
+        broker = self.broker
+        broker.out_msgs += count
+        broker.out_bytes += size
+        broker.link_out_msgs += count
+        broker.link_out_bytes += size
         self.send(frames)
         pending = self.connection.pending_size() + self._output_size
         if pending > self.broker.options.max_pending:
@@ -324,6 +272,6 @@ class Link(Peer):
             return
         self.is_closed, self.close_reason, self.stop_ns = True, reason, self.broker.clock()
         if self.is_open:
-            self.account.remove_link(self)
-            self.broker.forget_subscriptions(self.account, list(self.subs.values()))
+            for found in self.account_links():
+                found.leave()
         self.connection.close()

@@ -2,7 +2,7 @@
 
 Each subject is told once, however many subscriptions there are to it; of a queue group the total of its members, again
 whenever that changes. Who it is that subscribes decides whether the link is told (`Peer.wants_interest_of`), and some
-subjects are never told (`Link.hides`).
+subjects are never told (`AccountLink.hides`).
 
 A link that comes up is told of everything that is there, some subscriptions at a time. What comes meanwhile is told at
 once, and what goes before its turn is not told at all.
@@ -13,10 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from jetlake.wire import links
-
 if TYPE_CHECKING:
-    from jetlake.broker.link import Link
+    from jetlake.broker.account_link import AccountLink
     from jetlake.broker.peer import Peer
 
 AT_ONCE = 1000  # subscriptions, before others have their turn
@@ -33,12 +31,14 @@ class Wanted(Protocol):
     def peer(self) -> Peer: ...
     @property
     def weight(self) -> int: ...
+    @property
+    def is_service(self) -> bool: ...
 
 
 class LinkInterest:
     """What a link was told."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: AccountLink) -> None:
         self._link = link
         self._weights: dict[tuple[bytes, bytes | None], int] = {}
         self._waiting: dict[int, Wanted] = {}  # what is yet to be told, by identity
@@ -75,12 +75,14 @@ class LinkInterest:
         link, key = self._link, (found.subject, found.queue)
         if not link.wants_interest_of(found.peer) or link.hides(found.subject):
             return
+        if found.is_service and not link.tells_services:
+            return
         before = self._weights.get(key, 0)
         weight = max(before + by, 0)
         if weight:
             self._weights[key] = weight
             if found.queue is not None or not before:
-                link.send(links.interest(found.subject, found.queue, weight))
+                link.send(link.interest_line(found.subject, found.queue, weight))
         elif before:
             del self._weights[key]
-            link.send(links.no_interest(found.subject, found.queue))
+            link.send(link.no_interest_line(found.subject, found.queue))

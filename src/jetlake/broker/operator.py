@@ -124,15 +124,15 @@ class Operator:
             return None
         for offer in exporter.options.exports:
             if self._allows(exporter, offer, account, wanted):
-                return Import(
+                found = Import(
                     kind=wanted.type,
                     account=wanted.account,
                     subject=wanted.wanted,
                     local=wanted.local,
                     share=wanted.share,
-                    response_type=offer.response_type,
-                    response_threshold_s=offer.response_threshold_s,
+                    allow_trace=wanted.allow_trace,
                 )
+                return found.as_offered(offer)
         return None
 
     def _allows(self, exporter: KnownAccount, offer: Export, account: KnownAccount, wanted: jwt.Import) -> bool:

@@ -5,7 +5,7 @@ bound on the bytes that wait for it. The broker asks three things of it, and not
 
     wants_interest_of(other)   is it told what another peer subscribes to?
     takes_from(origin)         may it get what another peer published? (nothing goes in circles)
-    kind.is_local              in a queue group local members come first; links follow, by their weights
+    kind.is_local              in a queue group local members come before those behind leaf nodes
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ class Kind(Enum):
     CLIENT = "Client"
     INTERNAL = "System"
     LEAF = "Leafnode"
+    ROUTE = "Router"
 
     @property
     def is_local(self) -> bool:
         """True when the peer itself takes a message: there is no other server behind it."""
-        return self is not Kind.LEAF
+        return self not in (Kind.LEAF, Kind.ROUTE)
 
 
 class Peer:

@@ -214,8 +214,11 @@ class Sublist(Generic[SubT]):
 
     def remove_all(self, subs: Sequence[SubT]) -> None:
         """Take many subscriptions out, which are all in; the cache is dropped once for all of them."""
-        for sub in subs:
-            self._take_out(sub, sub.subject.split(b"."))
+        if len(subs) == len(self._subs):  # as when the one large stream of an account goes
+            self._subs, self._root = {}, _Node()
+        else:
+            for sub in subs:
+                self._take_out(sub, sub.subject.split(b"."))
         self.generation += 1
         self._forget_all()
 

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from jetlake.broker.frames import msg_frames
 from jetlake.broker.peer import Kind, Peer
-from jetlake.ops import OP_WORDS
+from jetlake.ops import OP_WORDS, append_op
+from jetlake.wire.headers import header_flags
 
 if TYPE_CHECKING:
+    from jetlake.broker.account_link import AccountLink
     from jetlake.broker.client import Client
-    from jetlake.broker.link import Link
 
 Buffer = bytes | bytearray
 
@@ -53,8 +54,9 @@ class Subscription:
     __slots__ = ("peer", "queue", "subject")
     is_filtered = False  # some messages may be denied: each has to be looked at
     is_uneven = False  # of two messages, one may be taken and the other one not
-    link: Link | None = None  # that leads to the subscriber
+    link: AccountLink | None = None  # that leads to the subscriber
     weight = 1  # in a queue group: how many members there are behind it
+    is_service = False  # whether requests go on to another account
     repeats: object = None  # of several subscriptions with the same one, a message is for the first
 
     def __init__(self, peer: Peer, subject: bytes, queue: bytes | None = None) -> None:
@@ -236,6 +238,13 @@ def read_msg(data: Buffer, ops: array[int], number: int, origin: Peer) -> Msg:
         bytes(view[payload : payload + payload_size]),
         origin,
     )
+
+
+def as_batch(msg: Msg) -> tuple[bytearray, array[int]]:
+    """One message as a batch of publishes."""
+    data, ops = bytearray(), array("I")
+    append_op(ops, data, msg.subject, msg.payload, msg.headers, msg.reply, header_flags(msg.headers))
+    return data, ops
 
 
 def read_subject(data: Buffer, ops: array[int], number: int) -> bytes:

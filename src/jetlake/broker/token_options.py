@@ -10,12 +10,13 @@ from jetlake.broker.permissions import (
     ResponsePermission,
 )
 from jetlake.clock import SECOND_NS
-from jetlake.config import AccountJetStream, AccountOptions, Export, MappingDestination, MappingOptions
+from jetlake.config import AccountJetStream, AccountOptions, Export, Latency, MappingDestination, MappingOptions
 from jetlake.jwt.claims import JetStreamLimits, MappingTarget, UserLimits
 
 _RESPONSE_TYPES = {"Stream": "streamed", "Chunked": "chunked"}
 _WEIGHT_DEFAULT = 100
 _THRESHOLD_S_DEFAULT = 120.0
+SAMPLING_MAX = 100
 _TIER = "R1"  # the streams of a single server have one replica
 
 
@@ -30,6 +31,9 @@ def account_options(claims: jwt.Claims, body: jwt.AccountBody) -> AccountOptions
         max_connections=limits.conn,
         max_subscriptions=limits.subs,
         max_payload=limits.payload,
+        max_leafs=limits.leaf,
+        trace_dest=body.trace.dest,
+        trace_sampling=body.trace.sampling or SAMPLING_MAX,
         exports=tuple(map(_export, body.exports)),
         mappings=tuple(MappingOptions(source, tuple(map(_target, to))) for source, to in body.mappings.items()),
     )
@@ -69,9 +73,15 @@ def _export(found: jwt.Export) -> Export:
         account_token_position=found.account_token_position,
         response_type=_RESPONSE_TYPES.get(found.response_type, "singleton"),
         response_threshold_s=found.response_threshold / SECOND_NS or _THRESHOLD_S_DEFAULT,
+        latency=_latency(found.service_latency),
+        allow_trace=found.allow_trace,
         needs_token=found.token_req,
         revocations=found.revocations,
     )
+
+
+def _latency(found: jwt.ServiceLatency | None) -> Latency | None:
+    return Latency(found.results, found.percent) if found is not None and found.results else None
 
 
 def user_permissions(limits: UserLimits) -> Permissions | None:

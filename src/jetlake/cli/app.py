@@ -15,6 +15,7 @@ from jetlake.cli.compact import compact
 from jetlake.cli.dump import dump
 from jetlake.cli.export import export
 from jetlake.cli.import_ import import_files
+from jetlake.cli.mirror import mirror
 from jetlake.cli.replay import replay
 from jetlake.cli.serve import serve
 from jetlake.cli.sql import sql
@@ -39,7 +40,7 @@ def jetlake(
     """A JetStream server in Python whose streams are Spark tables."""
 
 
-for command in (verify, dump, backup, restore, compact, stats, sql, export, replay):
+for command in (verify, dump, backup, restore, mirror, compact, stats, sql, export, replay):
     app.command()(command)
 app.command("import")(import_files)
 app.command(add_help_option=False, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(serve)

@@ -41,9 +41,12 @@ from jetlake.store.format import (
     ERASED,
     EXPIRES,
     FLOOR,
+    IN_BATCH,
+    MORE,
     MSG_ID,
     NEVER_NS,
     NO_ID,
+    REST,
     SKIP,
     TOMBSTONE,
     BlockHeader,
@@ -176,6 +179,8 @@ def _record(record: Record, payload: bool) -> Fields:
     if kind == "message":
         fields["subject"] = _subject(record.subject)
         fields["has_msg_id"] = bool(record.flags & MSG_ID)
+    if record.flags & IN_BATCH:
+        fields["batch"] = {MORE: "first", REST: "last"}.get(record.flags & IN_BATCH, "middle")
     if record.flags & EXPIRES:
         fields["expires_ns"] = record.expires_ns
     if payload and kind == "message":

@@ -7,6 +7,7 @@
 - `options` what a server can be told, typed, with defaults
 - `read` values to typed fields; sections as tables of keys
 - `auth`, `operator`, `sections` the tables, and the rules between keys
+- `leafnodes`, `cluster` links to other servers
 - `sharing`, `subject_mapping` what accounts export and import
 - `flags` the command line
 
@@ -23,10 +24,12 @@ from jetlake.config.options import (
     AccountJetStream,
     AccountOptions,
     Authorization,
+    ClusterOptions,
     Export,
     Import,
     JetStreamLimits,
     JetStreamOptions,
+    Latency,
     LeafOptions,
     LeafRemote,
     LeafUser,
@@ -34,6 +37,7 @@ from jetlake.config.options import (
     MappingOptions,
     OperatorOptions,
     Permissions,
+    RemoteOptions,
     ResolverOptions,
     ResponsePermission,
     ServerOptions,
@@ -77,17 +81,20 @@ __all__ = [
     "Authorization",
     "User",
     "Permissions",
+    "RemoteOptions",
     "SubjectPermission",
     "ResponsePermission",
     "AccountOptions",
     "AccountJetStream",
     "Export",
+    "Latency",
     "Import",
     "SubjectMapping",
     "TlsOptions",
     "WebOrigin",
     "WebSocketOptions",
     "read_origin",
+    "ClusterOptions",
     "LeafOptions",
     "LeafRemote",
     "LeafUser",

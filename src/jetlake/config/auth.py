@@ -36,7 +36,7 @@ from jetlake.config.read import (
     timeout_s,
     warning,
 )
-from jetlake.config.sharing import Listed, exports, imports, link
+from jetlake.config.sharing import Listed, exports, imports, link, msg_trace
 from jetlake.config.value import Value
 from jetlake.errors import BadSubject
 from jetlake.subjects import check_filter
@@ -261,8 +261,8 @@ ACCOUNT_LIMITS = Section(
         max_connections=("max_connections max_conn", _COUNT),
         max_subscriptions=("max_subscriptions max_subs", _COUNT),
         max_payload=("max_payload max_pay", _COUNT),
+        max_leafs=("max_leafnodes max_leafs", _COUNT),
     ),
-    ignored=names("max_leafnodes max_leafs"),
 )
 ACCOUNT = Section(
     "an account",
@@ -275,8 +275,7 @@ ACCOUNT = Section(
         imports=("", imports),
         mappings=("mappings maps", mappings),
     )
-    | {"limits": (MERGE, ACCOUNT_LIMITS.read)},
-    refused=names("msg_trace trace_dest"),
+    | {"limits": (MERGE, ACCOUNT_LIMITS.read), "msg_trace": (MERGE, msg_trace), "trace_dest": (MERGE, msg_trace)},
 )
 
 

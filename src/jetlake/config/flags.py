@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from jetlake.config.options import PORT_DEFAULT, RANDOM_PORT, Authorization, JetStreamOptions, ServerOptions, TlsOptions
 from jetlake.config.read import did_you_mean, names
+from jetlake.config.syslog_url import check_syslog_url
 from jetlake.config.value import ConfigError
 
 EXIT_CODE = 1  # for a ConfigError. nats-server ends with 1 too, but with 0 after an unknown flag: a slip of its own
@@ -50,15 +51,22 @@ _FLAGS: dict[str, tuple[str, type]] = (
         tls_key="tlskey",
         tls_ca="tlscacert",
         client_advertise="client_advertise",
+        cluster_listen="cluster cluster_listen",
+        cluster_name="cluster_name",
+        cluster_advertise="cluster_advertise",
+        routes="routes",
         signal="sl signal",
+        remote_syslog="r remote_syslog",
     )
     | _table(
         int,
         port="p port",
         http_port="m http_port",
+        https_port="ms https_port",
         log_size_limit="log_size_limit",
         max_traced_msg_len="max_traced_msg_len",
         profile="profile",
+        connect_retries="connect_retries",
     )
     | _table(
         bool,
@@ -72,23 +80,20 @@ _FLAGS: dict[str, tuple[str, type]] = (
         debug_trace_verbose="DVV",
         logtime="T logtime",
         logtime_utc="logtime_utc",
+        syslog="s syslog",
         jetstream="js jetstream",
         tls="tls",
         tls_verify="tlsverify",
+        no_advertise="no_advertise",
     )
 )
-_REFUSED: dict[str, type] = {
-    **dict.fromkeys(["cluster", "cluster_listen", "cluster_name", "cluster_advertise", "routes"], str),
-    **dict.fromkeys(["r", "remote_syslog"], str),
-    **dict.fromkeys(["connect_retries", "ms", "https_port"], int),
-    **dict.fromkeys(["no_advertise", "s", "syslog"], bool),
-}
-_PORTS = ("port", "http_port")
+_PORTS = ("port", "http_port", "https_port")
 _PLAIN = names(
-    "server_name host pid_file ports_file_dir log_file http_port log_size_limit max_traced_msg_len debug trace "
-    "logtime logtime_utc"
+    "server_name host client_advertise pid_file ports_file_dir log_file syslog remote_syslog http_port https_port "
+    "log_size_limit max_traced_msg_len debug trace logtime logtime_utc"
 )
-_NO_EFFECT = ("client_advertise", "profile")
+_NO_EFFECT = ("profile",)
+_OF_CLUSTER = names("cluster_listen cluster_name cluster_advertise routes no_advertise connect_retries")
 _LEVELS = {
     "debug_trace": ("debug", "trace"),
     "trace_verbose": ("trace", "trace_verbose"),
@@ -130,16 +135,14 @@ def _scan(argv: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
             break
         flag, equals, text = argument.partition("=")
         name = flag.removeprefix("-").removeprefix("-")
-        if name not in _FLAGS and name not in _REFUSED:
+        if name not in _FLAGS:
             raise ConfigError(f"unknown flag {flag}{did_you_mean(name, _FLAGS, '--')}")
-        field, kind = _FLAGS[name] if name in _FLAGS else ("", _REFUSED[name])
+        field, kind = _FLAGS[name]
         if not equals and kind is not bool and not rest:
             raise ConfigError(f"flag {flag} needs a value")
         if not equals:
             text = "true" if kind is bool else rest.pop(0)
         value = _value(flag, text, kind)
-        if not field and value:  # an empty list of routes asks for nothing
-            raise ConfigError(f"flag {flag} is not supported yet")
         if field in _PORTS and not RANDOM_PORT <= int(value) <= 65535:
             raise ConfigError(f"flag {flag}: expected a port or -1, found {value}")
         flags[field] = value
@@ -167,12 +170,20 @@ def _override(options: ServerOptions, flags: dict[str, Any]) -> ServerOptions:
         del changes["host"]
     if " " in changes.get("server_name", ""):
         raise ConfigError("a server name cannot contain spaces")
+    try:
+        check_syslog_url(flags.get("remote_syslog", ""))
+    except ValueError as error:
+        raise ConfigError(f"flag --remote_syslog: {error}") from None
     for name, fields in _LEVELS.items():
         if name in flags:
             changes |= dict.fromkeys(fields, flags[name])
     changes["jetstream"] = _override_jetstream(options, flags)
     changes["authorization"] = _override_authorization(options, flags)
     changes["tls"] = _override_tls(options, flags)
+    if flags.keys() & _OF_CLUSTER:
+        from jetlake.config.cluster import override_cluster  # most servers are alone
+
+        changes["cluster"] = override_cluster(options.cluster, flags)
     idle = [f"flag --{name} is not supported yet and has no effect" for name in _NO_EFFECT if flags.get(name)]
     changes["warnings"] = (*options.warnings, *idle)
     return replace(options, **changes)

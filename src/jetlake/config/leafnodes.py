@@ -118,8 +118,8 @@ def _remotes(tls: Reader) -> Reader:
             remote = LeafRemote(**section.read(item, warnings))
             if not remote.urls:
                 raise item.error("a remote needs a 'url'")
-            if any(urlsplit(url).scheme in _WS_PORTS for url in remote.urls):
-                raise item.error("WebSocket URLs of hubs are not supported yet")
+            if len({urlsplit(url).scheme in _WS_PORTS for url in remote.urls}) > 1:
+                raise item.error("a remote cannot have a mix of websocket and non-websocket urls")
             remotes.append(remote)
         return tuple(remotes)
 

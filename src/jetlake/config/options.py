@@ -7,6 +7,7 @@ Ports: -1 asks for a random one. Durations are seconds, except where JetStream c
 from __future__ import annotations
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from jetlake.config.origin import WebOrigin
 
@@ -25,7 +26,7 @@ class _Discreet(Struct, frozen=True):
         return f"{type(self).__name__}({fields})"
 
 
-_SECRETS = {"password", "token", "key", "prev_key", "nkey_seed", "urls"}
+_SECRETS = {"password", "token", "key", "prev_key", "nkey_seed", "urls", "routes", "creds"}
 
 
 class SubjectPermission(Struct, frozen=True):
@@ -101,6 +102,13 @@ class AccountJetStream(Struct, frozen=True, kw_only=True):
     tiers: dict[str, AccountJetStream] = {}  # limits by the number of replicas, `R1`; those above are of R1 then
 
 
+class Latency(Struct, frozen=True):
+    """Where it is told how long a service takes, and of how many requests."""
+
+    subject: str
+    sampling: int = 100  # in per cent; 0: of requests whose headers ask for it
+
+
 class Export(Struct, frozen=True, kw_only=True):
     """What an account lets others have: messages of a stream of subjects, or answers to requests."""
 
@@ -110,6 +118,8 @@ class Export(Struct, frozen=True, kw_only=True):
     account_token_position: int = 0  # this token, from 1, has to be the importer's name; 0: no such rule
     response_type: str = "singleton"  # of a service: also "streamed" and "chunked"
     response_threshold_s: float = 120.0  # how long a singleton may take
+    latency: Latency | None = None
+    allow_trace: bool = False  # of a service: message traces go on behind it
     needs_token: bool = False  # the importer has to have a token for it
     revocations: dict[str, int] = {}  # tokens that count no more: of which account (or `*`), issued until when
 
@@ -122,8 +132,20 @@ class Import(Struct, frozen=True, kw_only=True):
     subject: str
     local: str  # what it is called here, as it was written
     share: bool = False  # tell a service who asks
+    allow_trace: bool = False  # message traces go on behind it; of a service, its export says so
     response_type: str = "singleton"
     response_threshold_s: float = 120.0
+    latency: Latency | None = None
+
+    def as_offered(self, offer: Export) -> Import:
+        """The same, with what its export says."""
+        return replace(
+            self,
+            allow_trace=offer.allow_trace if self.kind == "service" else self.allow_trace,
+            response_type=offer.response_type,
+            response_threshold_s=offer.response_threshold_s,
+            latency=offer.latency,
+        )
 
 
 class MappingDestination(Struct, frozen=True):
@@ -152,6 +174,9 @@ class AccountOptions(Struct, frozen=True, kw_only=True):
     max_connections: int = UNLIMITED
     max_subscriptions: int = UNLIMITED
     max_payload: int = UNLIMITED
+    max_leafs: int = UNLIMITED
+    trace_dest: str = ""  # where traces go of messages that another system's header asks to trace; empty: nowhere
+    trace_sampling: int = 100  # of how many of them, in per cent
     exports: tuple[Export, ...] = ()
     imports: tuple[Import, ...] = ()
     mappings: tuple[MappingOptions, ...] = ()
@@ -169,6 +194,44 @@ class JetStreamLimits(Struct, frozen=True, kw_only=True):
     batch_timeout_ns: int = 0
 
 
+class TlsOptions(Struct, frozen=True, kw_only=True):
+    """The `tls` block. Relative file names are relative to the current directory, not to the file."""
+
+    cert_file: str = ""
+    key_file: str = ""
+    more_certs: tuple[tuple[str, str], ...] = ()  # certificates with their keys, for other names
+    ca_file: str = ""
+    verify: bool = False
+    verify_and_map: bool = False  # the certificate says which user it is
+    pinned_certs: frozenset[str] = frozenset()  # SHA-256 of the public keys that are accepted; none: all
+    connection_rate_limit: int = 0  # handshakes a second; 0: no limit
+    curve: str = ""  # by OpenSSL's name; empty: what it prefers
+    insecure: bool = False  # towards another server: take any certificate
+    timeout_s: float = 2.0
+    min_version: str = "1.2"  # or "1.3"
+    ciphers: tuple[str, ...] | None = None  # of TLS 1.2, by OpenSSL's names; None: all that are safe
+    handshake_first: bool = False
+    handshake_first_fallback_s: float | None = None  # wait so long for TLS first, then send INFO in clear
+
+
+class RemoteOptions(_Discreet, frozen=True, kw_only=True):
+    """A server whose streams are copied, where this one is a client as any other."""
+
+    name: str = ""
+    urls: tuple[str, ...] = ()
+    account: str = ""  # on this side, whose streams may copy; empty is $G
+    user: str = ""
+    password: str = ""
+    token: str = ""
+    nkey_seed: str = ""
+    credentials: str = ""  # the path of a credentials file
+    creds: str = ""  # or what is in it
+    tls: TlsOptions | None = None
+    ca_pem: str = ""  # certificates to trust, beside those of `tls`
+    domain: str = ""  # of JetStream, there
+    inbox_prefix: str = "_INBOX"
+
+
 class JetStreamOptions(_Discreet, frozen=True, kw_only=True):
     """The `jetstream` block. An ack waits for its sync unless an interval was asked for."""
 
@@ -184,25 +247,8 @@ class JetStreamOptions(_Discreet, frozen=True, kw_only=True):
     prev_key: str = ""
     cipher: str = "chachapoly"  # or "aes"
     limits: JetStreamLimits = JetStreamLimits()
-
-
-class TlsOptions(Struct, frozen=True, kw_only=True):
-    """The `tls` block. Relative file names are relative to the current directory, not to the file."""
-
-    cert_file: str = ""
-    key_file: str = ""
-    ca_file: str = ""
-    verify: bool = False
-    verify_and_map: bool = False  # the certificate says which user it is
-    pinned_certs: frozenset[str] = frozenset()  # SHA-256 of the public keys that are accepted; none: all
-    connection_rate_limit: int = 0  # handshakes a second; 0: no limit
-    curve: str = ""  # by OpenSSL's name; empty: what it prefers
-    insecure: bool = False  # towards another server: take any certificate
-    timeout_s: float = 2.0
-    min_version: str = "1.2"  # or "1.3"
-    ciphers: tuple[str, ...] | None = None  # of TLS 1.2, by OpenSSL's names; None: all that are safe
-    handshake_first: bool = False
-    handshake_first_fallback_s: float | None = None  # wait so long for TLS first, then send INFO in clear
+    remotes: tuple[RemoteOptions, ...] = ()
+    allow_remote_api: bool | None = None  # whether clients may name further remotes; None: see `may_name_remotes`
 
 
 class ResolverOptions(Struct, frozen=True, kw_only=True):
@@ -299,6 +345,25 @@ class LeafOptions(Struct, frozen=True, kw_only=True):
     remotes: tuple[LeafRemote, ...] = ()
 
 
+class ClusterOptions(_Discreet, frozen=True, kw_only=True):
+    """The `cluster` block: where other servers come in, and which ones to connect to. `port` 0 is no cluster."""
+
+    name: str = ""  # empty: the servers agree on one that one of them makes up
+    host: str = HOST_DEFAULT
+    port: int = 0
+    routes: tuple[str, ...] = ()
+    username: str = ""
+    password: str = ""
+    auth_timeout_s: float = 0.0  # 0: 2 seconds, or one more than the TLS handshake may take
+    tls: TlsOptions | None = None
+    advertise: str = ""  # host:port that other servers are to use
+    no_advertise: bool = False  # tell clients nothing of other servers
+    connect_retries: int = 0  # of routes that others told of; those of the configuration are tried for ever
+    connect_backoff: bool = False
+    ping_interval_s: float = 0.0  # 0: as for all clients, but at most PING_INTERVAL_S_MAX
+    ping_max: int = 0  # 0: as for all clients
+
+
 class ServerOptions(Struct, frozen=True, kw_only=True):
     """Everything that the file and the command line say, flags first."""
 
@@ -307,6 +372,7 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
     port: int = PORT_DEFAULT
     http_host: str | None = None  # None: as `host`
     http_port: int = 0  # 0: no monitoring
+    https_port: int = 0  # the same over TLS
     http_base_path: str = "/"
     server_name: str = ""  # empty: the server's id
     server_tags: tuple[str, ...] = ()
@@ -335,6 +401,8 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
     logtime: bool = True
     logtime_utc: bool = False
     log_file: str | None = None
+    syslog: bool = False
+    remote_syslog: str = ""  # the URL of a syslog server; empty: none
     log_size_limit: int = 0
     log_max_num: int = 0
 
@@ -352,6 +420,8 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
     proxy_protocol: bool = False  # a proxy may say in front whom it stands for
     websocket: WebSocketOptions | None = None
     leafnodes: LeafOptions | None = None
+    cluster: ClusterOptions | None = None
+    client_advertise: str = ""  # host:port that clients are to use
     default_js_domain: dict[str, str] = {}  # by account
 
     warnings: tuple[str, ...] = ()
@@ -369,6 +439,13 @@ class ServerOptions(Struct, frozen=True, kw_only=True):
         return self.operator is not None or (
             self.authorization is not None and self.authorization.auth_callout is not None
         )
+
+    @property
+    def may_name_remotes(self) -> bool:
+        """True when clients may have the server connect to other servers: by default where all are of one account."""
+        if self.jetstream.allow_remote_api is not None:
+            return self.jetstream.allow_remote_api
+        return self.operator is None and not self.accounts.keys() - {self.system_account or "$SYS"}
 
     @property
     def users(self) -> tuple[User, ...]:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from jetlake import nkeys
 from jetlake.config import operator
 from jetlake.config.auth import GLOBAL_ACCOUNT, accounts, authorization
+from jetlake.config.cluster import advertise, cluster_reader
 from jetlake.config.grammar import parse_file, parse_text
 from jetlake.config.leafnodes import leafnodes_reader
 from jetlake.config.mappings import mappings
@@ -25,7 +26,6 @@ from jetlake.config.options import (
     JetStreamLimits,
     JetStreamOptions,
     ServerOptions,
-    TlsOptions,
     WebSocketOptions,
 )
 from jetlake.config.origin import WebOrigin, read_origin
@@ -51,14 +51,15 @@ from jetlake.config.read import (
     string,
     string_map,
     strings,
-    timeout_s,
     warning,
 )
+from jetlake.config.remotes import remotes_reader
+from jetlake.config.syslog_url import check_syslog_url
+from jetlake.config.tls import client_tls, tls
 from jetlake.config.value import ConfigError, Position, Value
 
 SYSTEM_ACCOUNT = "$SYS"
 LAME_DUCK_MIN_S = 30
-HANDSHAKE_FALLBACK_S = 0.05
 _COUNT = integer(-1)
 _NOT_NEGATIVE = integer(0)
 
@@ -232,6 +233,8 @@ JETSTREAM = Section(
         prev_key=("prev_key prev_ek prev_encryption_key", string),
         cipher=("", _cipher),
         limits=("", lambda value, warnings: JetStreamLimits(**JETSTREAM_LIMITS.read(value, warnings))),
+        remotes=("", remotes_reader(client_tls)),
+        allow_remote_api=("", boolean),
     )
     | {"sync_interval": (MERGE, _sync), "sync": (MERGE, _sync)},
     refused=names("tpm"),
@@ -252,121 +255,6 @@ def _jetstream(value: Value, warnings: list[str]) -> JetStreamOptions:
 # ---------------------------------------------------------------------------------------------- listeners
 
 
-def _handshake_first(value: Value, warnings: list[str]) -> dict[str, Any]:
-    if isinstance(value.data, bool):
-        return {"handshake_first": value.data}
-    text = string(value, warnings).lower()
-    if text in ("true", "on", "false", "off"):
-        return {"handshake_first": text in ("true", "on")}
-    if text in ("auto", "auto_fallback"):
-        return {"handshake_first": True, "handshake_first_fallback_s": HANDSHAKE_FALLBACK_S}
-    fallback_s = duration_ns(value, warnings) / SECOND_NS
-    if fallback_s <= 0:
-        raise value.error("expected a duration above zero")
-    return {"handshake_first": True, "handshake_first_fallback_s": fallback_s}
-
-
-def _tls_version(value: Value, warnings: list[str]) -> str:
-    version = string(value, warnings)
-    if version not in ("1.2", "1.3"):
-        raise value.error(f'expected "1.2" or "1.3", found {version!r}')
-    return version
-
-
-_TLS13_SUITES = frozenset({"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"})
-_TLS12_SUITES = {
-    f"TLS_ECDHE_{key}_WITH_{name}": f"ECDHE-{key}-{openssl_name}"
-    for key in ("ECDSA", "RSA")
-    for name, openssl_name in {
-        "AES_128_GCM_SHA256": "AES128-GCM-SHA256",
-        "AES_256_GCM_SHA384": "AES256-GCM-SHA384",
-        "CHACHA20_POLY1305_SHA256": "CHACHA20-POLY1305",
-        "AES_128_CBC_SHA": "AES128-SHA",
-        "AES_256_CBC_SHA": "AES256-SHA",
-    }.items()
-}
-
-
-def _ciphers(value: Value, warnings: list[str]) -> tuple[str, ...]:
-    """The suites of TLS 1.2 among those named; as in Go, those of TLS 1.3 are always there."""
-    suites = [(string(item, warnings), item) for item in as_list(value, "an array of cipher suites")]
-    if not suites:
-        raise value.error("expected at least one cipher suite")
-    for name, item in suites:
-        if name not in _TLS12_SUITES and name not in _TLS13_SUITES:
-            raise item.error(f"unknown cipher suite {name!r}")
-    return tuple(_TLS12_SUITES[name] for name, _ in suites if name in _TLS12_SUITES)
-
-
-_CURVES = {"X25519": "X25519", "CurveP256": "prime256v1", "CurveP384": "secp384r1", "CurveP521": "secp521r1"}
-_DIGEST = re.compile(r"[0-9a-f]{64}")
-
-
-def _verify_and_map(value: Value, warnings: list[str]) -> dict[str, Any]:
-    return {"verify_and_map": True, "verify": True} if boolean(value, warnings) else {}
-
-
-def _pinned_certs(value: Value, warnings: list[str]) -> frozenset[str]:
-    pinned = [(string(item, warnings).lower(), item) for item in as_list(value, "an array of SHA-256 digests")]
-    for digest, item in pinned:
-        if not _DIGEST.fullmatch(digest):
-            raise item.error("expected the SHA-256 of a public key: 64 hexadecimal digits")
-    return frozenset(digest for digest, _ in pinned)
-
-
-def _curve(value: Value, warnings: list[str]) -> str:
-    """The curve of the key exchange: one, since OpenSSL's interface in Python takes no list."""
-    curves = strings(value, warnings)
-    if unknown := set(curves) - _CURVES.keys():
-        raise value.error(f"unknown curve {min(unknown)!r}: expected {', '.join(_CURVES)}")
-    if len(curves) != 1:
-        raise value.error("more than one curve is not supported yet")
-    return _CURVES[curves[0]]
-
-
-def _insecure(value: Value, warnings: list[str]) -> bool:
-    if boolean(value, warnings):
-        warnings.append(warning(value, "is for connections that the server makes; a listener has no use for it"))
-    return bool(value.data)
-
-
-TLS = Section(
-    "tls",
-    keys(
-        cert_file=("", string),
-        key_file=("", string),
-        ca_file=("", string),
-        verify=("", boolean),
-        timeout_s=("timeout", positive_or(2.0, timeout_s)),
-        min_version=("", _tls_version),
-        ciphers=("cipher_suites", _ciphers),
-        pinned_certs=("", _pinned_certs),
-        connection_rate_limit=("", _NOT_NEGATIVE),
-        curve=("curve_preferences", _curve),
-        insecure=("", _insecure),
-    )
-    | {"verify_and_map": (MERGE, _verify_and_map)}
-    | dict.fromkeys(("handshake_first", "first", "immediate"), (MERGE, _handshake_first)),
-    refused=names(
-        "verify_cert_and_check_known_urls allow_insecure_cipher_suites cert_store cert_match_by cert_match "
-        "ca_certs_match cert_match_skip_invalid ocsp_peer certs certificates"
-    ),
-)
-
-
-def _tls(value: Value, warnings: list[str]) -> TlsOptions:
-    tls = TlsOptions(**TLS.read(value, warnings))
-    for name in ("cert_file", "key_file"):
-        if not getattr(tls, name):
-            raise value.error(f"{name!r} is missing")
-    return tls
-
-
-def _client_tls(value: Value, warnings: list[str]) -> TlsOptions:
-    """TLS towards another server, which needs no certificate of our own."""
-    return TlsOptions(**TLS.read(value, warnings))
-
-
 def _listen(host: str, port_field: str, default: int = 0) -> Reader:
     def read(value: Value, warnings: list[str]) -> dict[str, Any]:
         name, number = host_port(value, warnings)
@@ -383,7 +271,7 @@ def _compression(value: Value, warnings: list[str]) -> bool:
 
 
 _LISTENER_KEYS = keys(
-    host=("host net", string), port=("", port()), tls=("", _tls), compression=("compression compress", _compression)
+    host=("host net", string), port=("", port()), tls=("", tls), compression=("compression compress", _compression)
 ) | {"listen": (MERGE, _listen("host", "port"))}
 
 
@@ -431,8 +319,6 @@ WEBSOCKET = Section(
 
 def _websocket(value: Value, warnings: list[str]) -> WebSocketOptions:
     websocket = WebSocketOptions(**WEBSOCKET.read(value, warnings))
-    if websocket.tls is not None and (websocket.tls.verify_and_map or websocket.tls.pinned_certs):
-        raise value.error("'verify_and_map' and 'pinned_certs' are not supported yet in websocket")
     if websocket.port and websocket.tls is None and not websocket.no_tls:
         raise value.error("requires TLS configuration, or 'no_tls: true'")
     if websocket.authorization is not None and websocket.authorization.users:
@@ -440,8 +326,8 @@ def _websocket(value: Value, warnings: list[str]) -> WebSocketOptions:
     return websocket
 
 
-REMOTE_TLS = Section("tls", TLS.keys | keys(insecure=("", boolean)), TLS.refused - {"insecure"}, TLS.ignored)
-_leafnodes = leafnodes_reader(_LISTENER_KEYS, lambda value, warnings: TlsOptions(**REMOTE_TLS.read(value, warnings)))
+_leafnodes = leafnodes_reader(_LISTENER_KEYS, client_tls)
+_cluster = cluster_reader(_LISTENER_KEYS, client_tls)
 
 
 # ---------------------------------------------------------------------------------------------- the top level
@@ -470,6 +356,14 @@ def _lame_duck_grace_period(value: Value, warnings: list[str]) -> float:
     if time_s < 0:
         raise value.error("expected a duration that is not negative")
     return time_s
+
+
+def _remote_syslog(value: Value, warnings: list[str]) -> str:
+    text = string(value, warnings)
+    try:
+        return check_syslog_url(text)
+    except ValueError as error:
+        raise value.error(str(error)) from None
 
 
 def _trace_too(field: str) -> Reader:
@@ -519,6 +413,7 @@ SERVER = Section(
         host=("host net", string),
         port=("", port(PORT_DEFAULT)),
         http_port=("http_port monitor_port", port()),
+        https_port=("", port()),
         http_base_path=("", string),
         server_name=("", _server_name),
         server_tags=("", _tags),
@@ -543,6 +438,8 @@ SERVER = Section(
         logtime=("", boolean),
         logtime_utc=("", boolean),
         log_file=("log_file logfile", string),
+        syslog=("", boolean),
+        remote_syslog=("", _remote_syslog),
         log_size_limit=("log_size_limit logfile_size_limit", _NOT_NEGATIVE),
         log_max_num=("log_max_num logfile_max_num", _NOT_NEGATIVE),
         jetstream=("", _jetstream),
@@ -556,29 +453,32 @@ SERVER = Section(
         operators=("operator operators root roots root_operator root_operators", operator.operators),
         trusted_keys=("trusted trusted_keys", operator.trusted_keys),
         resolver=("resolver account_resolver accounts_resolver", operator.resolver),
-        resolver_tls=("", _client_tls),
+        resolver_tls=("", client_tls),
         preload=("resolver_preload", operator.preload),
         pinned_accounts=("resolver_pinned_accounts", operator.pinned_accounts),
         default_sentinel=("", operator.sentinel),
-        tls=("", _tls),
+        tls=("", tls),
         allow_non_tls=("", boolean),
         proxy_protocol=("", boolean),
         websocket=("websocket ws", _websocket),
         leafnodes=("leafnodes leaf", _leafnodes),
+        cluster=("", _cluster),
+        client_advertise=("", advertise),
         default_js_domain=("", string_map),
     )
     | {
         "listen": (MERGE, _listen("host", "port", PORT_DEFAULT)),
         "http": (MERGE, _listen("http_host", "http_port")),
+        "https": (MERGE, _listen("http_host", "https_port")),
         "trace_verbose": (MERGE, _trace_too("trace_verbose")),
         "trace_headers": (MERGE, lambda value, warnings: {"trace": boolean(value, warnings)}),
         "write_timeout": (MERGE, _write_timeout),
         "ocsp": (MERGE, _off),
         "proxies": (MERGE, _proxies),
     },
-    refused=names("cluster gateway mqtt https https_port ocsp_cache syslog remote_syslog"),
+    refused=names("gateway mqtt ocsp_cache"),
     ignored=names(
-        "client_advertise disable_sublist_cache no_sublist_cache prof_port prof_block_rate "
+        "disable_sublist_cache no_sublist_cache prof_port prof_block_rate "
         "connect_error_reports reconnect_error_reports feature_flags no_fast_producer_stall "
         "max_closed_clients"
     ),

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from jetlake.config.options import AccountOptions, Export, Import
+from jetlake.config.options import AccountOptions, Export, Import, Latency
 from jetlake.config.read import (
     SECOND_NS,
     Reader,
@@ -22,7 +22,6 @@ from jetlake.config.read import (
     duration_ns,
     integer,
     keys,
-    names,
     string,
 )
 from jetlake.config.subject_mapping import SubjectMapping
@@ -31,6 +30,7 @@ from jetlake.errors import BadRequest, BadSubject
 from jetlake.subjects import check_filter, check_subject, is_subset, overlaps
 
 STREAM, SERVICE = "stream", "service"
+SAMPLING_MAX = 100
 _RESPONSE_TYPES = {"single": "singleton", "singleton": "singleton", "stream": "streamed", "chunked": "chunked"}
 _THRESHOLD = "threshold response_threshold response_max_time response_time"
 
@@ -63,6 +63,41 @@ def _threshold_s(value: Value, warnings: list[str]) -> float:
     return threshold_ns / SECOND_NS
 
 
+def sampling(value: Value, warnings: list[str]) -> int:
+    """How many of 100: a number or a percentage."""
+    text = str(value.data).removesuffix("%") if type(value.data) in (int, str) else ""
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text[:4]) <= SAMPLING_MAX:
+        raise value.error("expected a sampling from 1 to 100")
+    return int(text)
+
+
+def _latency_sampling(value: Value, warnings: list[str]) -> int:
+    is_by_headers = isinstance(value.data, str) and value.data.strip().lower() == "headers"
+    return 0 if is_by_headers else sampling(value, warnings)
+
+
+LATENCY = Section("latency", keys(subject=("", _subject(check_subject)), sampling=("", _latency_sampling)))
+
+
+def _latency(value: Value, warnings: list[str]) -> Latency:
+    if isinstance(value.data, str):
+        return Latency(_subject(check_subject)(value, warnings))
+    fields = LATENCY.read(value, warnings)
+    if "subject" not in fields:
+        raise value.error("Latency subject required, but missing")
+    return Latency(**fields)
+
+
+TRACE = Section("msg_trace", keys(trace_dest=("dest", _subject(check_subject)), trace_sampling=("sampling", sampling)))
+
+
+def msg_trace(value: Value, warnings: list[str]) -> dict[str, Any]:
+    """Where message traces go that another system's header asks for, as fields of an account."""
+    if isinstance(value.data, str):
+        return {"trace_dest": _subject(check_subject)(value, warnings)}
+    return TRACE.read(value, warnings)
+
+
 def _account_names(value: Value, warnings: list[str]) -> tuple[str, ...]:
     return tuple(string(item, warnings) for item in as_list(value, "an array of account names"))
 
@@ -76,11 +111,11 @@ EXPORT = Section(
         account_token_position=("", integer(1)),
         response_type=("response response_type", _response_type),
         response_threshold_s=(_THRESHOLD, _threshold_s),
+        latency=("", _latency),
+        allow_trace=("", boolean),
     ),
-    refused=names("latency"),
-    ignored=names("allow_trace"),
 )
-_OF_SERVICES = ("response_type", "response_threshold_s")
+_OF_SERVICES = ("response_type", "response_threshold_s", "latency", "allow_trace")
 
 SOURCE = Section("what is imported", keys(account=("", string), subject=("", _subject(check_filter))))
 
@@ -100,8 +135,8 @@ IMPORT = Section(
         to=("", string),
         prefix=("", _subject(check_subject)),
         share=("", boolean),
+        allow_trace=("", boolean),
     ),
-    ignored=names("allow_trace"),
 )
 
 
@@ -120,6 +155,8 @@ def _export(value: Value, warnings: list[str]) -> Export:
     kind = _kind(value, fields, "an export")
     if kind == STREAM and (wrong := [name for name in _OF_SERVICES if name in fields]):
         raise value.error(f"a stream has no {wrong[0].removesuffix('_s')!r}: only services are answered")
+    if "latency" in fields and fields.get("response_type", "singleton") != "singleton":
+        raise value.error("'latency' is measured of single answers: bad service response type")
     subject, position = fields.pop(kind), fields.get("account_token_position", 0)
     if position and subject.split(".")[position - 1 : position] != ["*"]:
         raise value.error(f"'account_token_position': token {position} of {subject!r} is not '*'")
@@ -147,6 +184,8 @@ def _import(value: Value, warnings: list[str]) -> Import:
     fields = IMPORT.read(value, warnings)
     kind = _kind(value, fields, "an import")
     source = fields.pop(kind)
+    if kind == SERVICE and "allow_trace" in fields:
+        raise value.error("'allow_trace' of a service belongs to its export")
     prefix, local = fields.pop("prefix", ""), fields.pop("to", "")
     if prefix and local:
         raise value.error("an import has a 'to' or a 'prefix', not both")
@@ -193,9 +232,7 @@ def _linked(name: str, entry: Listed, accounts: dict[str, AccountOptions], offer
         raise entry.value.error(f"the account {wanted.account!r} is not defined")
     for offer in offered[wanted.account]:
         if _allows(offer.read, name, wanted):
-            return replace(
-                wanted, response_type=offer.read.response_type, response_threshold_s=offer.read.response_threshold_s
-            )
+            return wanted.as_offered(offer.read)
     problem = f"{wanted.account!r} does not export the {wanted.kind} {wanted.subject!r} to {name!r}"
     raise entry.value.error(problem)
 

@@ -71,3 +71,10 @@ def api_audit(account: Account, host: Host, msg: Msg, response: bytes) -> None:
         fields["request"] = msg.payload.decode("utf-8", "replace")
     fields["response"] = response.decode()
     account.send(_AUDIT, encode_event(host, _TYPE + "api_audit", fields))
+
+
+def assigned_audit(account: Account, host: Host, client: dict[str, Any], subject: str, response: bytes) -> None:
+    """A request was answered that came by way of an assignment: what it said is not known here."""
+    if subject and is_heard(account, _AUDIT):
+        fields = {"server": host.server_name, "client": client, "subject": subject, "response": response.decode()}
+        account.send(_AUDIT, encode_event(host, _TYPE + "api_audit", fields))

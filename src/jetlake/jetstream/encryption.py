@@ -23,6 +23,10 @@ from jetlake.clock import SECOND_NS
 from jetlake.errors import BadRequest, CorruptBlock, JetLakeError
 from jetlake.jetstream.consumers.state_files import ConsumerFiles
 from jetlake.jetstream.host import Host
+from jetlake.jetstream.schedules import scheduler
+from jetlake.jetstream.sourcing import positions
+from jetlake.jetstream.sourcing.remotes import FILE_NAME as REMOTES_NAME
+from jetlake.jetstream.sourcing.remotes import KIND as REMOTES_KIND
 from jetlake.jetstream.streams.config import CIPHERS, StreamConfig, file_options, key_sources, limits
 from jetlake.jetstream.streams.meta import (
     CONSUMERS_NAME,
@@ -45,6 +49,7 @@ STATE_NAME = "jetlake.crypt"
 _KIND, _LEDGER_KIND = b"server", b"ledger"
 _STATE = b'{"version":1}\n'
 _PROGRESS_NS = 2 * SECOND_NS
+_SIDE_FILES = ((positions.FILE_NAME, positions.KIND), (scheduler.FILE_NAME, scheduler.KIND))
 
 
 class Encryption:
@@ -140,6 +145,7 @@ class Encryption:
             if clock() - told_ns > _PROGRESS_NS:
                 told_ns = clock()
                 log("info", f"encrypting streams done={done + 1} of={len(directories)}")
+        failed += self._convert_remotes()
         seconds = (clock() - start_ns) / SECOND_NS
         if failed:
             log("warning", f"streams not encrypted count={failed}: the next start tries again, and needs the same keys")
@@ -148,6 +154,24 @@ class Encryption:
         self._settle()
         cipher = self.sealer.cipher.name.lower()
         log("info", f"streams encrypted count={len(directories)} cipher={cipher} seconds={seconds:.3f}")
+
+    def _convert_remotes(self) -> int:
+        """Bring the credentials of other servers under the key; how many files could not be."""
+        failed = 0
+        for account in self._files.list(self._root):
+            path = f"{self._root}/{account}/{REMOTES_NAME}"
+            try:
+                self._reseal(path, REMOTES_KIND)
+            except (OSError, JetLakeError) as error:
+                failed += 1
+                self._host.log("error", f"remotes not encrypted path={path} error={error}")
+        return failed
+
+    def _reseal(self, path: str, kind: bytes) -> None:
+        """Bring a file that is sealed as a whole under the key, if there is one."""
+        files, sealer = self._files, self.sealer
+        if files.exists(path) and not sealer.is_current(data := files.read(path)):
+            atomic_write(files, path, [sealer.seal(sealer.open(data, kind, path), kind)])
 
     def _convert(self, directory: str) -> None:
         """Bring all files of a stream under the key."""
@@ -170,8 +194,11 @@ class Encryption:
         ConsumerFiles(files, f"{directory}/{CONSUMERS_NAME}", sealer, meta.config.name).convert()
         if not sealer.is_current(files.read(f"{directory}/{META_NAME}")):
             write_meta(files, directory, meta, sealer)
-        ledger = f"{directory}/{LEDGER_NAME}"
-        if files.exists(ledger) and not sealer.is_current(data := files.read(ledger)):
-            atomic_write(files, ledger, [sealer.seal(sealer.open(data, _LEDGER_KIND, ledger), _LEDGER_KIND)])
+        self._reseal(f"{directory}/{LEDGER_NAME}", _LEDGER_KIND)
+        for name, kind in _SIDE_FILES:
+            try:
+                self._reseal(f"{directory}/{name}", kind)
+            except CorruptBlock:  # the messages say it, too
+                files.remove(f"{directory}/{name}")
         for path in unfinished_files(files, directory):
             files.remove(path)

@@ -6,7 +6,7 @@ that belongs to the case:
     raise STREAM_NOT_FOUND()
     raise WRONG_LAST_SEQUENCE(12)
 
-Names follow nats-server's (JSStreamNotFoundErr). What only a cluster can answer is not here.
+Names follow nats-server's (JSStreamNotFoundErr).
 """
 
 from __future__ import annotations
@@ -55,8 +55,13 @@ class Failure(NamedTuple):
 
 ACCOUNT_RESOURCES_EXCEEDED = Failure(400, 10002, "resource limits exceeded for account")
 BAD_REQUEST = Failure(400, 10003, "bad request")
+CLUSTER_NO_PEERS = Failure(400, 10005, "{}")
 CLUSTER_NOT_AVAIL = Failure(503, 10008, "JetStream system temporarily unavailable")
 CLUSTER_REQUIRED = Failure(503, 10010, "JetStream clustering support required")
+CLUSTER_UNSUPPORTED_FEATURE = Failure(503, 10036, "not currently supported in clustered mode")
+CLUSTER_PEER_NOT_MEMBER = Failure(400, 10040, "peer not a member")
+CLUSTER_SERVER_NOT_MEMBER = Failure(400, 10044, "server is not a member of the cluster")
+CLUSTER_SERVER_MEMBER_CHANGE_INFLIGHT = Failure(400, 10202, "cluster member change is in progress")
 INSUFFICIENT_RESOURCES = Failure(503, 10023, "insufficient resources")
 INVALID_JSON = Failure(400, 10025, "invalid JSON: {}")
 MEMORY_RESOURCES_EXCEEDED = Failure(500, 10028, "insufficient memory resources available")
@@ -64,6 +69,7 @@ NO_MESSAGE_FOUND = Failure(404, 10037, "no message found")
 NOT_EMPTY_REQUEST = Failure(400, 10038, "expected an empty request payload")
 NOT_ENABLED_FOR_ACCOUNT = Failure(503, 10039, "JetStream not enabled for account")
 SEQUENCE_NOT_FOUND = Failure(400, 10043, "sequence {} not found")
+PEER_REMAP = Failure(503, 10075, "peer remap failed")
 STORAGE_RESOURCES_EXCEEDED = Failure(500, 10047, "insufficient storage resources available")
 NOT_ENABLED = Failure(503, 10076, "JetStream not enabled")
 PEDANTIC = Failure(400, 10157, "pedantic mode: {}")
@@ -90,6 +96,8 @@ STREAM_REPLICAS_NOT_SUPPORTED = Failure(500, 10074, "replicas > 1 not supported 
 STREAM_PURGE_FAILED = Failure(500, 10110, "{}")
 STREAM_MAX_BYTES_REQUIRED = Failure(400, 10113, "account requires a stream config to have max bytes set")
 STREAM_INFO_MAX_SUBJECTS = Failure(500, 10117, "subject details would exceed maximum allowed")
+STREAM_OFFLINE = Failure(500, 10118, "stream is offline")
+STREAM_RECONFIGURE_NOT_IN_PROGRESS = Failure(400, 10129, "stream reconfiguration not in progress")
 STREAM_OFFLINE_REASON = Failure(500, 10194, "stream is offline: {}")
 STREAM_MAX_STREAM_BYTES_EXCEEDED = Failure(400, 10122, "stream max bytes exceeds account limit max stream bytes")
 STREAM_NAME_CONTAINS_PATH_SEPARATORS = Failure(400, 10128, "Stream name can not contain path separators")

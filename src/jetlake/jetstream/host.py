@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from jetlake.clock import Clock
-from jetlake.config.options import ServerOptions
+from jetlake.config.options import RemoteOptions, ServerOptions
 from jetlake.store.redo.redo_log import RedoLog
 
 
@@ -53,6 +53,22 @@ class CommitUnit(Protocol):
     def fail_commit(self, error: BaseException) -> None: ...
 
 
+class Dialed(Protocol):
+    """Who talks to another server as its client."""
+
+    def connected(self) -> None: ...  # and logged in
+    def received(self, data: bytes) -> None: ...
+    def lost(self, problem: str) -> None: ...  # it is tried again by itself
+
+
+class Line(Protocol):
+    """A connection to another server, which is made again when it is lost, until it is closed."""
+
+    def write(self, data: bytes) -> None: ...
+    def reconnect(self) -> None: ...
+    def close(self) -> None: ...
+
+
 class Host(Protocol):
     """The server, as JetStream sees it."""
 
@@ -69,5 +85,6 @@ class Host(Protocol):
     def call_soon(self, callback: Callable[[], None]) -> None: ...
     def commit_soon(self, unit: CommitUnit) -> None: ...
     def flush(self) -> None: ...  # hands what is queued to the sockets, sooner than at the end of the turn
+    def dial(self, remote: RemoteOptions, client: Dialed) -> Line: ...
     def log(self, level: str, line: str) -> None: ...
     def failed(self, what: str, error: BaseException) -> None: ...  # tells of an error that nobody foresaw

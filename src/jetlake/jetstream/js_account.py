@@ -24,8 +24,10 @@ from jetlake.jetstream.api_level import API_LEVEL
 from jetlake.jetstream.consumers.registry import drop_consumers, take_consumers
 from jetlake.jetstream.errors import ApiError
 from jetlake.jetstream.host import Host
-from jetlake.jetstream.sourcing.rules import check_origins
-from jetlake.jetstream.streams.config import Storage, StreamConfig, is_same, with_level
+from jetlake.jetstream.sourcing.remotes import Remotes
+from jetlake.jetstream.streams.admission import Surroundings, admit_change, admit_new, admit_restored, reserved_size
+from jetlake.jetstream.streams.config import Storage, StreamConfig
+from jetlake.jetstream.streams.log import LocalLog
 from jetlake.jetstream.streams.meta import (
     META_NAME,
     MSGS_NAME,
@@ -36,10 +38,10 @@ from jetlake.jetstream.streams.meta import (
     stream_directory,
     tomb_directory,
 )
-from jetlake.jetstream.streams.rules import check_config, check_update, refuse_later_work
-from jetlake.jetstream.streams.stream import Stream
+from jetlake.jetstream.streams.rules import check_config
+from jetlake.jetstream.streams.stream import Cut, MakeLog, Stream
 from jetlake.store import FileStore, MemStore
-from jetlake.subjects import FilterSet, first_tokens
+from jetlake.subjects import FilterSet
 
 if TYPE_CHECKING:
     from jetlake.jetstream.service import JetStream
@@ -67,6 +69,7 @@ class JsAccount:
         self.message_run = MessageRun(self)
         self._deleting: dict[str, list[Callable[[], None]]] = {}  # who waits for the end of a stream, by its name
         self._room = {storage: Room(self, storage) for storage in Storage}
+        self.remotes = Remotes(self)
 
     # Streams
 
@@ -74,7 +77,7 @@ class JsAccount:
         """A stream by its name; raises ApiError."""
         found = self.streams.get(name)
         if found is None:
-            raise self._absence(name)
+            raise self.surroundings().absence(name)
         return found
 
     def streams_about(self, subject: str = "") -> list[Stream]:
@@ -93,54 +96,40 @@ class JsAccount:
         waiting.append(callback)
         return True
 
+    def surroundings(self) -> Surroundings:
+        """What decides about a stream of this account, on a server that is alone."""
+        return Surroundings(
+            self.streams,
+            self.limits,
+            self.host.options.jetstream.limits,
+            self.service.exceeds,
+            self.offline,
+            self.restoring,
+        )
+
     def create(self, config: StreamConfig, *, pedantic: bool = False) -> Stream:
         """Make a stream, or find the one that is the same; raises ApiError."""
-        others = sum(name != config.name for name in self.streams)
-        if 0 < self.limits.max_streams <= others:
-            raise errors.MAXIMUM_STREAMS()
-        config = self.checked(config, pedantic=pedantic)
-        refuse_later_work(config)
-        if config.num_replicas > 1:
-            raise errors.STREAM_REPLICAS_NOT_SUPPORTED()
-        if config.name in self.restoring:
-            raise errors.STREAM_NAME_EXIST()
-        existing = self.streams.get(config.name)
-        if existing is not None:
-            if is_same(existing.config, config):
-                return existing
-            raise errors.STREAM_NAME_EXIST()
-        if config.name in self.offline:
-            raise self._absence(config.name)
-        config = check_origins(config, self.streams, pedantic=pedantic)
-        self._check_limits(config, config.max_bytes, 0)
-        self._check_overlap(config)
-        return self._make(with_level(config))
+        admitted = admit_new(config, self.surroundings(), pedantic=pedantic)
+        return self.streams[config.name] if admitted is None else self.make(admitted, self.host.clock())
 
     def reserve(self, config: StreamConfig) -> None:
         """Keep the name of a stream that is about to be restored; raises ApiError when it cannot be made."""
-        if 0 < self.limits.max_streams <= len(self.streams):
-            raise errors.MAXIMUM_STREAMS()
-        if config.num_replicas > 1:
-            raise errors.STREAM_REPLICAS_NOT_SUPPORTED()
-        if config.name in self.streams or config.name in self.offline or config.name in self.restoring:
-            raise errors.STREAM_NAME_EXIST_RESTORE_FAILED()
-        self._check_limits(config, config.max_bytes, 0)
-        self._check_overlap(config)
+        admit_restored(config, self.surroundings())
         self.restoring.add(config.name)
+
+    def updated(self, stream: Stream, config: StreamConfig) -> StreamConfig:
+        """The configuration that an update gives a stream; raises ApiError."""
+        return admit_change(stream.config, config, stream.consumers, self.surroundings())
 
     def update(self, stream: Stream, config: StreamConfig) -> None:
         """Give a stream another configuration, which passed `checked`; raises ApiError."""
-        old = stream.config
-        config = check_update(old, config)
-        refuse_later_work(config)
-        added_bytes = max(max(config.max_bytes, 0) - max(old.max_bytes, 0), 0)
-        self._check_limits(config, added_bytes, config.max_bytes - added_bytes)
-        _check_consumers(stream, config)
-        config = check_origins(config, self.streams, pedantic=False)
-        self._check_overlap(config)
+        self.change(stream, self.updated(stream, config))
+
+    def change(self, stream: Stream, config: StreamConfig) -> None:
+        """Give a stream a configuration that was admitted; raises ApiError when it cannot be written."""
         if stream.log.problem is not None:
             raise errors.STREAM_STORE_FAILED("stream can not write at the moment")
-        config = with_level(config)
+        old = stream.config
         self._write_meta(stream, config)
         stream.update(config)
         stream.log.when_durable(
@@ -155,7 +144,7 @@ class JsAccount:
             meta = StreamMeta(created_ns=stream.created_ns, config=config)
             stream.store.replaced.append((path, seal_meta(meta, self.encryption.sealer)))
 
-    def delete(self, stream: Stream, done: Callable[[], None], failed: Callable[[ApiError], None]) -> None:
+    def remove(self, stream: Stream, done: Callable[[], None], failed: Callable[[ApiError], None]) -> None:
         """Remove a stream with all it has; one of the two is called when that is durable, or when it went wrong."""
         name = stream.config.name
         del self.streams[name]
@@ -208,8 +197,9 @@ class JsAccount:
         for callback in self._deleting.pop(name):
             callback()
 
-    def _make(self, config: StreamConfig) -> Stream:
-        created_ns, directory = self.host.clock(), stream_directory(self.directory, config.name)
+    def make(self, config: StreamConfig, created_ns: int) -> Stream:
+        """Make a stream whose configuration was admitted; raises ApiError when its files cannot be made."""
+        directory = stream_directory(self.directory, config.name)
         is_made = False  # whether what is in the directory is the new stream's
         try:
             if config.storage is Storage.FILE:
@@ -250,11 +240,15 @@ class JsAccount:
         at_once: bool = True,
         is_new: bool = False,
         store: MemStore | FileStore | None = None,
+        make_log: MakeLog = LocalLog,
+        cut: Cut | None = None,
     ) -> Stream:
         """Open a stream's store, unless it is given, and let it take messages once `recover` is through."""
         is_file = config.storage is Storage.FILE
         directory = f"{stream_directory(self.directory, config.name)}/{MSGS_NAME}" if is_file else None
-        stream = Stream(self, config, created_ns, directory, store, is_new=is_new and is_file)
+        stream = Stream(
+            self, config, created_ns, directory, store, is_new=is_new and is_file, make_log=make_log, cut=cut
+        )
         try:
             recover(stream)
         except BaseException:
@@ -278,43 +272,14 @@ class JsAccount:
         server = self.host.options.jetstream.limits
         return check_config(config, pedantic=pedantic, account=self.limits, server=server)
 
-    def _absence(self, name: str) -> ApiError:
-        reason = self.offline.get(name)
-        return errors.STREAM_NOT_FOUND() if reason is None else errors.STREAM_OFFLINE_REASON(reason)
-
-    def _check_overlap(self, config: StreamConfig) -> None:
-        mine, tokens = None, first_tokens(config.subjects)
-        for name, stream in self.streams.items():
-            theirs = stream.config.subjects
-            if name == config.name or _begin_apart(tokens, first_tokens(theirs)):
-                continue
-            mine = mine or FilterSet(config.subjects)
-            if any(map(mine.overlaps, theirs)):
-                raise errors.STREAM_SUBJECT_OVERLAP()
-
-    def _check_limits(self, config: StreamConfig, added_bytes: int, own_bytes: int) -> None:
-        """Would the stream's reservation, the added bytes on top of its own, fit with all others?"""
-        if 0 < self.limits.max_consumers < config.max_consumers:
-            raise errors.MAXIMUM_CONSUMERS()
-        added_bytes = 1 if added_bytes < 0 else added_bytes
-        reserved = self.reserved(config.storage, besides=config.name) + max(own_bytes, 0)
-        limit = self._limit(config.storage)
-        if (0 <= limit < reserved + added_bytes) or self.service.exceeds(config.storage, added_bytes):
-            is_file = config.storage is Storage.FILE
-            raise (errors.STORAGE_RESOURCES_EXCEEDED if is_file else errors.MEMORY_RESOURCES_EXCEEDED)()
-
     def _limit(self, storage: Storage) -> int:
         return self.limits.max_store if storage is Storage.FILE else self.limits.max_memory
 
     # Usage
 
-    def reserved(self, storage: Storage, *, besides: str = "") -> int:
+    def reserved(self, storage: Storage) -> int:
         """The bytes that streams reserved by their max_bytes."""
-        return sum(
-            stream.config.max_bytes
-            for name, stream in self.streams.items()
-            if name != besides and stream.config.storage is storage and stream.config.max_bytes > 0
-        )
+        return reserved_size(self.streams, storage)
 
     def used(self, storage: Storage) -> int:
         """The bytes that messages take."""
@@ -451,25 +416,3 @@ class Room:
         left = max(self._account.left(self._storage), 0)
         self._steps = min(left // self._step_size, _STEPS_MAX) // 8
         return left // 4
-
-
-def _begin_apart(some: set[str], others: set[str]) -> bool:
-    """Whether no subject can begin as filters of both do."""
-    return some.isdisjoint(others) and not (some | others) & {"*", ">"}
-
-
-def _check_consumers(stream: Stream, config: StreamConfig) -> None:
-    """Consumers that are beyond new ceilings stand in the way of an update."""
-    old, new = stream.config.consumer_limits, config.consumer_limits
-    threshold_ns = new.inactive_threshold if new.inactive_threshold != old.inactive_threshold else 0
-    ack_pending = new.max_ack_pending if new.max_ack_pending != old.max_ack_pending else 0
-    if threshold_ns <= 0 and ack_pending <= 0:
-        return
-    beyond = [
-        name
-        for name, consumer in stream.consumers.items()
-        if (0 < new.inactive_threshold < consumer.config.inactive_threshold)
-        or (0 < new.max_ack_pending < consumer.config.max_ack_pending)
-    ]
-    if beyond:
-        raise errors.STREAM_UPDATE(f"change to limits violates consumers: {', '.join(beyond)}")

@@ -21,10 +21,12 @@ from jetlake.errors import JetLakeError, StoreError
 from jetlake.jetstream import errors
 from jetlake.jetstream.api.dispatch import Api
 from jetlake.jetstream.api_level import API_LEVEL
+from jetlake.jetstream.clustering import Cluster
 from jetlake.jetstream.consumers.registry import close_consumers, recover_consumers
 from jetlake.jetstream.encryption import Encryption
 from jetlake.jetstream.host import Host
 from jetlake.jetstream.js_account import JsAccount
+from jetlake.jetstream.streams.batches import OpenBatches
 from jetlake.jetstream.streams.config import Storage, required_level
 from jetlake.jetstream.streams.meta import (
     LOCK_NAME,
@@ -65,9 +67,11 @@ class JetStream:
         self._plain_files, self.redo = files, RedoLog(files, self.directory)
         self.files = RedoFiles(files, self.redo)
         self.encryption = Encryption(self.files, self.directory, host)
+        self.cluster: Cluster | None = None  # set before the start
         self.accounts: dict[str, JsAccount] = {}
         self._apis: dict[str, Api] = {}
         self.max_memory = self.max_store = 0
+        self.open_batches = OpenBatches()
         self._lock: Lock | None = None
 
     def start(self, accounts: Iterable[Account]) -> None:
@@ -110,7 +114,7 @@ class JetStream:
         return account.options.jetstream if account.options is not None else None
 
     def _subscribe(self, account: Account) -> Api:
-        api = self._apis[account.name] = Api(account, None, self.host)
+        api = self._apis[account.name] = Api(account, None, self.host, self.cluster)
         domain = self.host.options.jetstream.domain.encode()
         if domain:
             prefix = b"$JS.%s.API." % domain
@@ -165,6 +169,11 @@ class JetStream:
                 self.host.log("error", f"stream not stopped cleanly name={stream.config.name} {error=!s}")
             except Exception as error:
                 self.host.failed(f"stop stream={stream.name}", error)
+
+    def remotes_changed(self) -> None:
+        """The configuration may name other remotes than before."""
+        for account in self.accounts.values():
+            account.remotes.changed()
 
     # What all accounts share
 

@@ -116,6 +116,25 @@ class AccountLimits(JetStreamLimits, frozen=True, kw_only=True):
     tiered_limits: dict[str, JetStreamLimits] = {}
 
 
+class ServiceLatency(Struct, frozen=True, kw_only=True):
+    """Where it is told how long a service takes. The sampling is in per cent; `headers`, or 0, leaves it to headers."""
+
+    sampling: int | str = 0
+    results: str = ""
+
+    @property
+    def percent(self) -> int:
+        """How many of 100; 0 where the headers of requests say so."""
+        return self.sampling if isinstance(self.sampling, int) else 0
+
+
+class MsgTrace(Struct, frozen=True, kw_only=True):
+    """Where message traces go that another system's header asks for."""
+
+    dest: str = ""
+    sampling: int = 0
+
+
 class Export(Struct, frozen=True, kw_only=True):
     """What an account offers to others."""
 
@@ -126,7 +145,7 @@ class Export(Struct, frozen=True, kw_only=True):
     revocations: dict[str, int] = {}
     response_type: str = ""
     response_threshold: int = 0  # nanoseconds
-    service_latency: dict[str, Any] = {}
+    service_latency: ServiceLatency | None = None
     account_token_position: int = 0
     advertise: bool = False
     allow_trace: bool = False
@@ -187,7 +206,7 @@ class AccountBody(Struct, frozen=True, kw_only=True):
     exports: list[Export] = []
     mappings: dict[str, list[MappingTarget]] = {}
     authorization: ExternalAuthorization = ExternalAuthorization()
-    trace: dict[str, Any] = {}
+    trace: MsgTrace = MsgTrace()
     cluster_traffic: str = ""
     tags: list[str] = []
 

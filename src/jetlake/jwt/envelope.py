@@ -1,7 +1,8 @@
 """The envelope of a token: `base64url(header).base64url(claims).base64url(signature)`, without padding.
 
-The signature is by the key that `iss` names, over the text of header and claims. So a token that decodes was made by
-its issuer; whether the issuer counts is another question. Texts of errors are those of nats-server.
+The signature is by the key that `iss` names, over the text of header and claims; in version 1, over the claims alone.
+So a token that decodes was made by its issuer; whether the issuer counts is another question. Texts of errors are those
+of nats-server.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import msgspec
 
 from jetlake import nkeys
 from jetlake.errors import BadRequest
+from jetlake.jwt import version1
 
 SIZE_MAX = 1024 * 1024
 VERSION = 2
@@ -54,13 +56,16 @@ def decode(text: str, *issuers: int) -> Claims:
     if len(parts) != 3:
         raise BadJwt("expected 3 chunks")
     _check_header(_read(parts[0]))
-    claims = _claims(_read(parts[1]))
+    found = _without_nulls(_read(parts[1]))
+    is_old = version1.is_version1(found)
+    claims = _claims(version1.migrated(found) if is_old else found, version1.VERSION if is_old else VERSION)
     try:
         key = nkeys.public_key(claims.iss, *issuers)
     except nkeys.BadNkey as error:
         raise BadJwt(f"unable to validate expected prefixes - {error.problem}") from None
-    if not nkeys.is_signed(key, f"{parts[0]}.{parts[1]}".encode(), parts[2]):
-        raise BadJwt("claim failed V2 signature verification")
+    signed = parts[1] if is_old else f"{parts[0]}.{parts[1]}"
+    if not nkeys.is_signed(key, signed.encode(), parts[2]):
+        raise BadJwt(f"claim failed V{1 if is_old else VERSION} signature verification")
     return claims
 
 
@@ -80,14 +85,14 @@ def _check_header(header: Any) -> None:
         raise BadJwt(f'unexpected "{header.get("alg", "")}" algorithm')
 
 
-def _claims(found: Any) -> Claims:
+def _claims(found: Any, expected: int) -> Claims:
     try:
-        claims = msgspec.convert(_without_nulls(found), Claims)
+        claims = msgspec.convert(found, Claims)
     except msgspec.ValidationError as error:
         raise BadJwt(f"claims: {error}") from None
-    version = claims.nats.get("version", 1)
-    if version != VERSION:
-        raise BadJwt(f"claims have version {version!s:.8}: only version {VERSION} is supported")
+    version = claims.nats.get("version", 0)
+    if version != expected:
+        raise BadJwt(f"library supports version {VERSION} or less - received {version!s:.8}")
     return claims
 
 

@@ -53,6 +53,11 @@ def _bound(host: str, port: int, *, both_families: bool = False) -> socket.socke
     return sock
 
 
+def is_wildcard(host: str) -> bool:
+    """True for a host that means all addresses of the machine."""
+    return host in _WILDCARDS
+
+
 def port_of(sock: socket.socket) -> int:
     """The port that a socket got."""
     return int(sock.getsockname()[1])

@@ -41,8 +41,9 @@ class ClientConnection(PeerConnection):
 
     def _take_certificate(self) -> bool:
         """Look at the certificate of a client, where that matters; False when it is not one of those expected."""
-        options, session, client = self._server.options.tls, self._ssl_object(), self.client
-        if options is None or session is None or client is None or client.endpoint.is_websocket:
+        session, client, websocket = self._ssl_object(), self.client, self._websocket_options()
+        options = websocket.tls if websocket is not None else self._server.options.tls
+        if options is None or session is None or client is None:
             return True
         certificate = session.getpeercert(binary_form=True)
         if options.verify_and_map:

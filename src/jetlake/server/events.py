@@ -126,7 +126,7 @@ class Events:
 
     def _tell(self, subject: str, build: Callable[[], dict[str, Any]]) -> None:
         account, encoded = self._server.broker.system_account, encode_subject(subject)
-        if account.clients and account.has_interest(encoded):
+        if (account.clients or account.links) and account.has_interest(encoded):
             try:
                 account.send(encoded, encode_json(build()))
             except Exception as error:  # what is told of goes on all the same

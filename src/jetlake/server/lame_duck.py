@@ -35,6 +35,7 @@ async def _lame_duck(server: Server) -> None:
     server.events.leaving("LAMEDUCK")
     await server.stop_jetstream()
     if broker.clients:
+        server.routes.lame_duck()
         for client in list(broker.clients.values()):
             if client.is_connected and client.options.protocol >= 1:
                 client.send(writer.info(broker.info(client)))

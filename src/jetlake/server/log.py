@@ -1,6 +1,7 @@
 """The server's log, in nats-server's style: `[pid] date time [INF] text`.
 
-Lines go to stderr, or to a file that is opened again on SIGUSR1 and, when a size limit is set, moved aside when full.
+Lines go to stderr, or to a file that is opened again on SIGUSR1 and, when a size limit is set, moved aside when full;
+or to syslog, which adds the time itself.
 
 Always true: an entry is one line of printable UTF-8. Names, subjects and the like come from clients and may hold
 anything; what would end a line, move a terminal's cursor or is not text is shown as an escape: `\\n`, `\\x1b`.
@@ -13,9 +14,12 @@ import re
 import sys
 import time
 from contextlib import suppress
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from jetlake.config import ServerOptions
+
+if TYPE_CHECKING:
+    from jetlake.server.syslog import Syslog
 
 _UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _MARKS = {"info": "INF", "warning": "WRN", "error": "ERR", "fatal": "FTL", "debug": "DBG", "trace": "TRC"}
@@ -33,12 +37,25 @@ def _escaped(match: re.Match[str]) -> str:
     return char.encode("unicode_escape").decode()
 
 
+def _open_syslog(options: ServerOptions) -> Syslog | None:
+    """Where lines go that go to no file. Raises OSError."""
+    if not (options.syslog or options.remote_syslog):
+        return None
+    from jetlake.server.syslog import Syslog  # few servers write there
+
+    try:
+        return Syslog(options.remote_syslog)
+    except OSError as error:
+        raise OSError(f'error connecting to syslog: "{error.strerror or error}"') from error
+
+
 class Log:
     """Writes lines, as detailed as the options ask for."""
 
     def __init__(self, options: ServerOptions) -> None:
         """Raises OSError when the log file cannot be opened."""
         self._file: TextIO | None = None
+        self._syslog: Syslog | None = None
         self.use_options(options)
 
     @property
@@ -49,9 +66,11 @@ class Log:
         """Take other options, and open the file again. Raises OSError, and then nothing has changed."""
         name = options.log_file
         file = open(name, "a", encoding="utf-8", buffering=1) if name else None  # noqa: SIM115
-        if self._file is not None:
-            self._file.close()
-        self._file, self._options = file, options
+        syslog = _open_syslog(options) if file is None else None
+        for old in (self._file, self._syslog):
+            if old is not None:
+                old.close()
+        self._file, self._syslog, self._options = file, syslog, options
 
     def reopen(self) -> None:
         """Open the log file again: it may have been moved. Raises OSError."""
@@ -59,6 +78,9 @@ class Log:
 
     def __call__(self, level: str, text: str) -> None:
         if (level == "debug" and not self._options.debug) or (level == "trace" and not self._options.trace):
+            return
+        if self._syslog is not None:
+            self._syslog.write(level, printable(text))
             return
         line = f"[{os.getpid()}] {self._time()}[{_MARKS[level]}] {printable(text)}\n"
         try:

@@ -10,6 +10,7 @@ which is one that is idle, or sends its request or takes its answer very slowly.
 from __future__ import annotations
 
 import asyncio
+import ssl
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -18,6 +19,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
+from msgspec.structs import replace
+
+from jetlake.config import TlsOptions
+from jetlake.errors import JetLakeError
 from jetlake.server.address import join, listen, port_of
 from jetlake.server.observe.accountz import accountz, accstatz
 from jetlake.server.observe.connz import connz
@@ -25,11 +30,14 @@ from jetlake.server.observe.healthz import healthz
 from jetlake.server.observe.index import index
 from jetlake.server.observe.jsz import jsz
 from jetlake.server.observe.leafz import leafz
-from jetlake.server.observe.nothing import gatewayz, routez
+from jetlake.server.observe.nothing import gatewayz
 from jetlake.server.observe.page import encode_page
 from jetlake.server.observe.query import BadQuery, Query
+from jetlake.server.observe.raftz import raftz
+from jetlake.server.observe.routez import routez
 from jetlake.server.observe.subsz import subsz
 from jetlake.server.observe.varz import varz
+from jetlake.server.tls import make_context
 from jetlake.server.turns import Turns
 from jetlake.wire.http_head import BadHead, read_head
 from jetlake.wire.json_text import encode_json
@@ -78,7 +86,15 @@ class _Answer(NamedTuple):
     body: Sequence[bytes]  # in pieces
 
 
+_NO_GROUPS = b"No Raft nodes returned, check supplied filters"
 _NO_PAGE = _Answer(_NOT_FOUND, _TEXT, (b"404 page not found\n",))
+
+
+class MonitorFailed(JetLakeError):
+    """Options with which there can be no monitoring."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"Can't start monitoring: {problem}")
 
 
 class Monitor:
@@ -88,17 +104,42 @@ class Monitor:
         self._server = server
         self._listener: asyncio.Server | None = None
         self._connections: dict[asyncio.StreamWriter, None] = {}  # the one that was answered least recently comes first
+        self._context: ssl.SSLContext | None = None
         self.requests: Counter[str] = Counter()
         self.port = 0
 
     async def start(self) -> None:
         """Listen. Raises ListenFailed."""
-        options = self._server.options
+        options, tls = self._server.options, self._server.options.tls
         host = options.http_host or options.host
-        sock = listen(host, options.http_port)
+        is_secure = options.https_port != 0
+        if is_secure and options.http_port:
+            both = f"HTTP ({options.http_port}) and HTTPs ({options.https_port})"
+            raise MonitorFailed(f"can't specify both {both} ports")
+        if is_secure:
+            self.use_certificate(tls)
+        sock = listen(host, options.https_port or options.http_port)
         self.port = port_of(sock)
-        self._listener = await asyncio.start_server(self._serve, sock=sock, limit=HEAD_SIZE_MAX)
-        self._server.log("info", f"Starting http monitor on {join(host, self.port)}")
+        timeout_s = tls.timeout_s if is_secure and tls is not None else None
+        self._listener = await asyncio.start_server(
+            self._serve, sock=sock, limit=HEAD_SIZE_MAX, ssl=self._context, ssl_handshake_timeout=timeout_s
+        )
+        self._server.log("info", f"Starting http{'s' if is_secure else ''} monitor on {join(host, self.port)}")
+
+    def use_certificate(self, options: TlsOptions | None) -> None:
+        """Show a certificate from now on; no one is asked of who comes. Raises MonitorFailed or BadCertificate."""
+        if options is None:
+            raise MonitorFailed("TLS cert and key required for HTTPS")
+        made = make_context(replace(options, verify=False))
+        if self._context is None:
+            self._context = made
+        else:  # connections are made with the context that the port was opened with
+            self._context.load_cert_chain(options.cert_file, options.key_file or None)
+            self._context.sni_callback = made.sni_callback
+
+    @property
+    def is_secure(self) -> bool:
+        return self._context is not None
 
     async def close(self) -> None:
         """Let the port go."""
@@ -176,10 +217,19 @@ class Monitor:
             if "error" in page:
                 self._server.log("warning", f'Healthcheck failed: "{page["error"]}"')
             return _Answer(status, _JSON, (encode_json(page),))
+        if path == "/raftz" and self._server.cluster is not None:
+            self.requests[path] += 1
+            return await self._raftz(query)
         if path not in _PAGES:
             return _NO_PAGE
         self.requests["/subsz" if path == "/subscriptionsz" else path] += 1
         page = _PAGES[path](self._server, query)
+        return _Answer(_OK, _JSON, await Turns().take_all(encode_page(page, indent=True)))
+
+    async def _raftz(self, query: Query) -> _Answer:
+        page = raftz(self._server, query)
+        if not page:
+            return _Answer(_NOT_FOUND, _TEXT, (_NO_GROUPS,))
         return _Answer(_OK, _JSON, await Turns().take_all(encode_page(page, indent=True)))
 
 

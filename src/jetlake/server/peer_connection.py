@@ -265,6 +265,9 @@ class PeerConnection(asyncio.BufferedProtocol):
     def _ping_interval_s(self) -> float:
         return self._server.options.ping_interval_s
 
+    def _ping_max(self) -> int:
+        return self._server.options.ping_max
+
     def _use_transport(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_HIGH)
@@ -295,11 +298,11 @@ class PeerConnection(asyncio.BufferedProtocol):
         peer, server = self.peer, self._server
         if peer is None or peer.is_closed:
             return
-        options, now_ns = server.options, server.clock()
+        now_ns = server.clock()
         interval_s = self._ping_interval_s()
         is_idle = now_ns - peer.active_ns >= interval_s * SECOND_NS
         if is_idle or (peer.is_connected and not self._was_pinged):
-            if peer.pings_out >= options.ping_max:
+            if peer.pings_out >= self._ping_max():
                 server.broker.stale_connections += 1
                 peer.refuse("Stale Connection")
             else:

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from jetlake.broker.auth import AUTHORIZATION_VIOLATION
 from jetlake.broker.broker import make_authenticators
 from jetlake.broker.client import Client
-from jetlake.config import JetStreamOptions, OperatorOptions, ServerOptions, WebSocketOptions
-from jetlake.errors import JetLakeError
+from jetlake.config import ClusterOptions, JetStreamOptions, OperatorOptions, ServerOptions, WebSocketOptions
+from jetlake.errors import JetLakeError, ReloadRefused
 from jetlake.server.connection import ClientConnection
 from jetlake.server.tls import make_context
 from jetlake.server.turns import Turns
@@ -28,7 +28,18 @@ if TYPE_CHECKING:
 
 _AUTH = frozenset({"authorization", "accounts", "no_auth_user"})
 _SHOWN = frozenset(
-    {"debug", "trace", "trace_verbose", "max_traced_msg_len", "logtime", "logtime_utc", "log_file", "log_size_limit"}
+    {
+        "debug",
+        "trace",
+        "trace_verbose",
+        "max_traced_msg_len",
+        "logtime",
+        "logtime_utc",
+        "log_file",
+        "log_size_limit",
+        "syslog",
+        "remote_syslog",
+    }
     | {"log_max_num", "pid_file", "ports_file_dir", "max_connections", "max_control_line", "max_payload", "max_pending"}
     | {"max_subscriptions", "max_sub_tokens", "ping_interval_s", "ping_max", "write_deadline_s"}
     | {"lame_duck_duration_s", "lame_duck_grace_period_s", "allow_non_tls"}
@@ -36,14 +47,19 @@ _SHOWN = frozenset(
 _ROOM = ("max_memory", "max_store")
 _SECRETS = ("key", "prev_key")
 _SILENT = frozenset({"config_file", "warnings"})
-_NAMED = frozenset({"operator", "tls", "server_tags", "server_metadata", "jetstream", "websocket", "mappings"})
-
-
-class ReloadRefused(JetLakeError):
-    """A change that takes a restart."""
-
-    def __init__(self, field: str, old: object, new: object) -> None:
-        super().__init__(f"config reload not supported for {field}: {old=!s}, {new=!s}")
+_NAMED = frozenset(
+    {
+        "operator",
+        "tls",
+        "server_tags",
+        "server_metadata",
+        "jetstream",
+        "websocket",
+        "mappings",
+        "leafnodes",
+        "cluster",
+    }
+)
 
 
 class ReloadIncomplete(JetLakeError):
@@ -61,6 +77,12 @@ async def reload(server: Server, options: ServerOptions) -> None:
         raise ReloadRefused(
             "auth_callout", "none", "one: services know the server by a key, which it makes at the start"
         )
+    if "leafnodes" in changes:
+        if old.leafnodes is None or options.leafnodes is None:
+            raise ReloadRefused("leafnodes", old.leafnodes, options.leafnodes)
+        server.leafs.check_reload(options.leafnodes)
+    if options.https_port and options.tls is None:
+        raise ReloadRefused("tls", "certificates, which the monitoring port needs", "none")
     make_authenticators(options)
     context = make_context(options.tls) if options.tls is not None else None
     try:
@@ -72,6 +94,8 @@ async def reload(server: Server, options: ServerOptions) -> None:
     if options.jetstream.enabled and server.jetstream is None:
         _start_jetstream(server, old)
     server.tls = context
+    if server.monitor is not None and server.monitor.is_secure:
+        server.monitor.use_certificate(options.tls)
     for field, value in changes.items():
         _tell(server, field, value)
     await _apply(server, changes.keys() | server.unapplied)
@@ -94,7 +118,15 @@ def _changes(old: ServerOptions, new: ServerOptions) -> dict[str, Any]:
     _check_jetstream(old.jetstream, new.jetstream)
     _check_operator(old.operator, new.operator)
     _check_websocket(old.websocket, new.websocket)
+    _check_cluster(old.cluster, new.cluster)
     return changes
+
+
+def _check_cluster(old: ClusterOptions | None, new: ClusterOptions | None) -> None:
+    """Routes may come and go, all else takes a restart."""
+    is_same = old == new if old is None or new is None else replace(old, routes=new.routes) == new
+    if not is_same:
+        raise ReloadRefused("cluster", old, new)
 
 
 def _check_websocket(old: WebSocketOptions | None, new: WebSocketOptions | None) -> None:
@@ -116,6 +148,8 @@ async def _apply(server: Server, changed: set[str]) -> None:
         "accounts": lambda: _apply_preload(server),
         "the listener": lambda: _apply_tls(server),
         "the websocket listener": lambda: _apply_websocket(server, changed),
+        "routes": lambda: _apply_routes(server, changed),
+        "leaf nodes": lambda: _apply_leafs(server, changed),
     }
     failed = []
     for name, step in steps.items():
@@ -129,10 +163,18 @@ async def _apply(server: Server, changed: set[str]) -> None:
     server.unapplied = set()
 
 
+async def _apply_routes(server: Server, changed: set[str]) -> None:
+    if "cluster" in changed:
+        server.routes.use_routes()
+
+
 def _write_files(server: Server, options: ServerOptions) -> None:
     server.files.write_pid(options)
     server.files.write_ports(options, server.ports(options))
     server.logger.use_options(options)
+
+
+_LIVE = ("remotes", "allow_remote_api")  # which are looked up when they are needed
 
 
 def _check_jetstream(old: JetStreamOptions, new: JetStreamOptions) -> None:
@@ -142,7 +184,7 @@ def _check_jetstream(old: JetStreamOptions, new: JetStreamOptions) -> None:
     for field in old.__struct_fields__:
         before, after = getattr(old, field), getattr(new, field)
         has_grown = field in _ROOM and before is not None and after is not None and after > before
-        if before != after and not has_grown:
+        if before != after and not has_grown and field not in _LIVE:
             is_secret = field in _SECRETS
             raise ReloadRefused(f"jetstream {field}", "***" if is_secret else before, "***" if is_secret else after)
 
@@ -196,6 +238,13 @@ async def _apply_websocket(server: Server, changed: set[str]) -> None:
         await server.websocket_listener.restart(server.options.websocket)
 
 
+async def _apply_leafs(server: Server, changed: set[str]) -> None:
+    if "leafnodes" in changed:
+        server.leafs.reload()
+    for account in list(server.broker.accounts.values()):
+        server.leafs.limit(account)
+
+
 def _start_jetstream(server: Server, old: ServerOptions) -> None:
     """Start JetStream; where that fails, take the old options back."""
     server.log("info", "Restarting JetStream")
@@ -217,6 +266,7 @@ async def apply_jetstream(server: Server) -> None:
     elif jetstream is not None:
         jetstream.max_memory = options.max_memory or jetstream.max_memory
         jetstream.max_store = options.max_store or jetstream.max_store
+        jetstream.remotes_changed()
         if names := jetstream.close_accounts():
             with server.reading_held():
                 await server.commits.drain()

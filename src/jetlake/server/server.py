@@ -23,10 +23,10 @@ from jetlake.broker.broker import Broker
 from jetlake.broker.client import Client
 from jetlake.broker.endpoint import Endpoint
 from jetlake.clock import SECOND_NS, Clock, system_clock
-from jetlake.config import ServerOptions
+from jetlake.config import RemoteOptions, ServerOptions
 from jetlake.errors import JetLakeError
 from jetlake.jetstream.api_level import API_LEVEL
-from jetlake.jetstream.host import CommitUnit, Timer
+from jetlake.jetstream.host import CommitUnit, Dialed, Timer
 from jetlake.server import start_lines, trace
 from jetlake.server.address import urls
 from jetlake.server.commit_loop import CommitLoop
@@ -36,6 +36,7 @@ from jetlake.server.failures import Failures
 from jetlake.server.garbage import IdleCollector
 from jetlake.server.lame_duck import lame_duck
 from jetlake.server.links.leafs import Leafs
+from jetlake.server.links.routes import Routes
 from jetlake.server.listeners import ClientListener, WebSocketListener
 from jetlake.server.log import Log
 from jetlake.server.observe.process import CpuMeter
@@ -46,9 +47,11 @@ from jetlake.server.tls import Handshakes, make_context
 from jetlake.server.vigil import Vigil
 
 if TYPE_CHECKING:
+    from jetlake.cluster.view import ClusterView
     from jetlake.jetstream.service import JetStream
     from jetlake.server.auth_callout import AuthCallout
     from jetlake.server.monitor import Monitor
+    from jetlake.server.remotes import RemoteLine
     from jetlake.server.token_accounts import TokenAccounts
 
 NATS_VERSION = "2.15.1"  # the nats-server whose behaviour clients may count on
@@ -75,6 +78,7 @@ class Server:
         self.server_id = self.key.public if self.key else "N" + base64.b32encode(os.urandom(35)).decode()[:55]
         self.broker = Broker(options, self.server_id, NATS_VERSION, clock=clock)
         self.broker.log, self.broker.failed, self.broker.call_soon = log, self.failed, self.call_soon
+        self.broker.call_at = self.call_at
         self.tls: ssl.SSLContext | None = make_context(options.tls) if options.tls is not None else None
         self.buffer, self.spare_buffers = SharedBuffer(), SpareBuffers()
         self.start_ns = self.config_load_ns = clock()
@@ -91,11 +95,13 @@ class Server:
         self.cpu = CpuMeter()
         self.closed: deque[Client] = deque(maxlen=CLOSED_COUNT_MAX)
         self.events = Events(self)
+        self.broker.send_trace = self.system.send_trace
         self.broker.on_joined, self.broker.on_left = self._joined, self._left
         self.tokens: TokenAccounts | None = None
         self.callout: AuthCallout | None = None
         self.xkey = ""  # for what is sealed for this server; empty: nothing is
-        self.leafs = Leafs(self)
+        self.leafs, self.routes = Leafs(self), Routes(self)
+        self.cluster: ClusterView | None = None  # of a server whose JetStream is that of several
         self._connections: set[PeerConnection] = set()
         self._last_left: asyncio.Event | None = None
         self._tasks: set[asyncio.Task[object]] = set()
@@ -137,7 +143,7 @@ class Server:
         self.vigil = Vigil(self.loop, self.commits.is_idle)
         start_lines.server(self)
         self.files.write_pid(self.options)
-        if self.options.http_port:
+        if self.options.http_port or self.options.https_port:
             from jetlake.server.monitor import Monitor  # most servers have none
 
             self.monitor = Monitor(self)
@@ -155,11 +161,13 @@ class Server:
         self.system.serve_accounts()
         await self.leafs.start()
         await self._listen()
+        await self.routes.start()
         if self._is_stopping:  # a signal came in the meantime
             return
         self.is_ready = True
         self.events.start()
         self.leafs.solicit()
+        self.routes.solicit()
         self.log("info", "Server is ready")
         self.files.write_ports(self.options, self.ports(self.options))
 
@@ -234,6 +242,7 @@ class Server:
     async def _leave(self) -> None:
         """Commit what was taken, and let clients have their answers."""
         self.close_listeners()
+        self.routes.close()
         for connection in self._connections:
             connection.hold()
         await self.stop_jetstream()
@@ -241,6 +250,7 @@ class Server:
         for client in list(self.broker.clients.values()):
             client.close("Server Shutdown")
         self.leafs.close_links("Server Shutdown")
+        self.routes.close_links("Server Shutdown")
         self._flush_now()
         await self._until_sent()
 
@@ -274,6 +284,7 @@ class Server:
     async def _abandon(self) -> None:
         """Let everything go at once."""
         self.close_listeners()
+        self.routes.close()
         for connection in list(self._connections):
             connection.abort()
         if self.monitor is not None:
@@ -343,8 +354,8 @@ class Server:
         """Let INFO say what the server can do now."""
         domain = self.options.jetstream.domain
         jetstream = {"jetstream": True} if self.jetstream is not None else {}
-        xkey = {"xkey": self.xkey} if self.xkey else {}
-        self.broker.features = jetstream | ({"domain": domain} if domain else {}) | {"api_lvl": API_LEVEL} | xkey
+        optional = {"cluster": self.routes.name, "domain": domain, "api_lvl": API_LEVEL, "xkey": self.xkey}
+        self.broker.features = jetstream | {name: value for name, value in optional.items() if value}
 
     def spawn(self, work: Coroutine[Any, Any, object]) -> None:
         """Let something run beside all else."""
@@ -446,6 +457,12 @@ class Server:
         """Call back soon after a time."""
         return self.loop.call_later(max(time_ns - self.clock(), 0) / SECOND_NS, self._call, callback)
 
+    def dial(self, remote: RemoteOptions, client: Dialed) -> RemoteLine:
+        """Stay connected to another server, as its client."""
+        from jetlake.server.remotes import RemoteLine  # hardly any server needs it
+
+        return RemoteLine(self, remote, client)
+
     def call_soon(self, callback: Callable[[], None]) -> None:
         """Call back after the current batch of work."""
         self.loop.call_soon(self._call, callback)
@@ -480,10 +497,14 @@ class Server:
         is_secure = options.tls is not None and not options.allow_non_tls
         ports = {"nats": urls("tls" if is_secure else "nats", options.host, self.port)}
         if self.monitor is not None:
-            ports["monitoring"] = urls("http", options.http_host or options.host, self.monitor.port)
+            scheme = "https" if self.monitor.is_secure else "http"
+            ports["monitoring"] = urls(scheme, options.http_host or options.host, self.monitor.port)
         if options.websocket is not None and self.websocket_listener.port:
             scheme = "ws" if options.websocket.tls is None else "wss"
             ports["websocket"] = urls(scheme, options.websocket.host, self.websocket_listener.port)
+        if options.cluster is not None and self.routes.listener is not None:
+            scheme = "nats" if options.cluster.tls is None else "tls"
+            ports["cluster"] = urls(scheme, options.cluster.host, self.routes.listener.port)
         return ports
 
     def config_digest(self) -> str:

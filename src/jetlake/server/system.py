@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from jetlake.broker.account import Account
+from jetlake.broker.imports import STREAMED, ReplyMap
 from jetlake.broker.permissions import Permissions
 from jetlake.broker.subscription import InternalSubscription, Msg
 from jetlake.server import system_control
@@ -23,7 +24,7 @@ from jetlake.server.observe.json_options import BadJsonOptions, matches, read_op
 from jetlake.server.observe.page import encode_page
 from jetlake.server.observe.query import BadQuery, Query
 from jetlake.server.turns import Turns
-from jetlake.subjects import decode_subject
+from jetlake.subjects import decode_subject, encode_subject
 from jetlake.wire.headers import append_headers, header_value
 from jetlake.wire.json_text import encode_json
 
@@ -45,6 +46,7 @@ class SystemServices:
         self._server = server
         self._served: set[str] = set()
         self._seq = 0
+        self._replies: dict[str, ReplyMap] = {}  # of accounts whose clients asked all servers of the cluster
         self._waiting = 0  # requests whose answers are too long for one turn, or came after such a one
 
     def serve_accounts(self) -> None:
@@ -136,9 +138,20 @@ class SystemServices:
             self._send(account, msg, self._server.events.account_connections(found))
 
     def _own_account_page(self, account: Account, msg: Msg) -> bool:
-        return self._about_account(
-            account, msg, account.name, msg.subject.rpartition(b".")[2].decode("utf-8", "replace")
-        )
+        page = msg.subject.rpartition(b".")[2].decode("utf-8", "replace")
+        if self._server.routes.open and msg.reply:
+            self._ask_all_servers(account, msg, page)
+            return True
+        return self._about_account(account, msg, account.name, page)
+
+    def _ask_all_servers(self, account: Account, msg: Msg, page: str) -> None:
+        """Have a question about an account answered by all servers of the cluster, this one included."""
+        system, replies = self._server.broker.system_account, self._replies.get(account.name)
+        if replies is None:
+            replies = self._replies[account.name] = ReplyMap(system, account, STREAMED, 0, self._server.clock)
+            system.insert(replies)
+        subject = encode_subject(f"$SYS.REQ.ACCOUNT.{account.name}.{page}")
+        system.send(subject, msg.payload, reply=replies.add(msg.reply), headers=msg.headers)
 
     def _about_account(self, account: Account, msg: Msg, name: str, page: str) -> bool:
         function = _account_pages().get(page)
@@ -257,6 +270,11 @@ class SystemServices:
         if msg.reply:
             account.send(msg.reply, encode_json(answer))
 
+    def send_trace(self, account: Account, subject: bytes, event: dict[str, Any], accepted: bytes) -> None:
+        """Tell what became of a message that is traced, in an encoding that is accepted."""
+        encoding, text = encode_content(accepted, encode_json({"server": self.identity(), **event}))
+        account.send(subject, text, headers=append_headers(b"", [(b"Content-Encoding", encoding)]) if encoding else b"")
+
     def identity(self) -> dict[str, Any]:
         """Which server this is, and the number of what it says."""
         from jetlake.wire.go_time import format_time
@@ -264,6 +282,8 @@ class SystemServices:
         server, options = self._server, self._server.options
         self._seq += 1
         identity: dict[str, Any] = {"name": server.server_name, "host": options.host, "id": server.server_id}
+        if server.routes.name:
+            identity["cluster"] = server.routes.name
         if options.jetstream.domain:
             identity["domain"] = options.jetstream.domain
         identity["ver"] = server.broker.version
@@ -284,6 +304,8 @@ def _accepted(msg: Msg) -> bytes | None:
 def _server_pages() -> dict[str, Callable[[Server, Query], Any]]:
     from jetlake.server.observe import accountz, connz, healthz, jsz, nothing, subsz, varz  # few servers are asked
     from jetlake.server.observe.leafz import leafz
+    from jetlake.server.observe.raftz import raftz
+    from jetlake.server.observe.routez import routez
 
     return {
         "VARZ": varz.varz,
@@ -292,10 +314,10 @@ def _server_pages() -> dict[str, Callable[[Server, Query], Any]]:
         "JSZ": jsz.jsz,
         "ACCOUNTZ": accountz.accountz,
         "HEALTHZ": healthz.healthz_with_code,
-        "ROUTEZ": nothing.routez,
+        "ROUTEZ": routez,
         "GATEWAYZ": nothing.gatewayz,
         "LEAFZ": leafz,
-        "RAFTZ": nothing.raftz,
+        "RAFTZ": raftz,
     }
 
 

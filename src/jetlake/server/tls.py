@@ -91,7 +91,28 @@ class _Context(ssl.SSLContext):
 
 
 def make_context(options: TlsOptions) -> ssl.SSLContext:
-    """What a listener needs to speak TLS. Raises BadCertificate."""
+    """What a listener needs to speak TLS. Raises BadCertificate.
+
+    Of several certificates a client gets the first one for the name that it asks for, or the first of all.
+    """
+    context = _make_context(options, options.cert_file, options.key_file)
+    if options.more_certs:
+        from jetlake.broker.certificates import dns_names, is_for  # few servers have several
+
+        others = [_make_context(options, *pair) for pair in options.more_certs]
+        paths = [options.cert_file, *(path for path, _ in options.more_certs)]
+        every = [(each, dns_names(path)) for each, path in zip([context, *others], paths, strict=True)]
+
+        def choose(session: ssl.SSLObject, name: str | None, first: ssl.SSLContext) -> None:
+            found = [known for known, names in every if name and is_for(name.lower(), names)]
+            if found:
+                session.context = found[0]
+
+        context.sni_callback = choose
+    return context
+
+
+def _make_context(options: TlsOptions, cert_file: str, key_file: str) -> ssl.SSLContext:
     context = _Context(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = _VERSIONS[options.min_version]
     if options.ciphers:
@@ -99,9 +120,9 @@ def make_context(options: TlsOptions) -> ssl.SSLContext:
     elif options.ciphers is not None:  # only such as TLS 1.3 has
         context.minimum_version = ssl.TLSVersion.TLSv1_3
     try:
-        context.load_cert_chain(options.cert_file, options.key_file or None)
+        context.load_cert_chain(cert_file, key_file or None)
     except OSError as error:  # ssl.SSLError is one
-        files = f"{options.cert_file} with key {options.key_file}"
+        files = f"{cert_file} with key {key_file}"
         raise BadCertificate(f"error parsing X509 certificate/key pair: {files}: {_problem(error)}") from error
     if options.curve:
         context.set_ecdh_curve(options.curve)

@@ -143,7 +143,6 @@ class TokenAccounts:
     def _use(self, known: KnownAccount) -> None:
         server = self._server
         account = self._adopt(known)
-        self._warn(known)
         server.system.serve_account(account)
         if server.jetstream is not None:
             server.jetstream.add_account(account)
@@ -154,14 +153,6 @@ class TokenAccounts:
         account = self._server.broker.use_account(known)
         self._watch(known.name, now_s)
         return account
-
-    def _warn(self, known: KnownAccount) -> None:
-        """Say what a token asks for and will not get."""
-        latency = any(found.service_latency for found in known.body.exports)
-        asked = {"mappings": known.body.mappings, "trace": known.body.trace, "service_latency": latency}
-        for name, value in asked.items():
-            if value:
-                self._server.log("warning", f"Account {known.name}: {name!r} in its token is not supported yet")
 
     # Accounts change
 
@@ -192,7 +183,6 @@ class TokenAccounts:
         if old.token == known.token:
             return
         account = self._adopt(known)
-        self._warn(known)
         if old.options.jetstream != known.options.jetstream:
             from jetlake.server.reload import apply_jetstream
 
@@ -200,6 +190,7 @@ class TokenAccounts:
         excess = self._excess(list(account.clients.values()), known.options.max_connections)
         for client in excess:
             client.refuse("maximum account active connections exceeded")
+        server.leafs.limit(account)
         turns = Turns()
         for client in list(account.clients.values()):
             await turns.pause()

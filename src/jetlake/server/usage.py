@@ -12,6 +12,7 @@ Server Options:
         --server_name <server_name>  Server name (default: auto)
     -P, --pid <file>                 File to store PID
     -m, --http_port <port>           Use port for http monitoring (-1 for a random one)
+    -ms,--https_port <port>          Use port for https monitoring, with the certificates of TLS
     -c, --config <file>              Configuration file
     -t                               Test configuration and exit
     -sl,--signal <signal>=<pid>      Send a signal to a running server (ldm, stop, quit, term, reopen, reload)
@@ -20,6 +21,8 @@ Server Options:
 
 Logging Options:
     -l, --log <file>                 File to redirect log output
+    -s, --syslog                     Log to syslog
+    -r, --remote_syslog <addr>       Log to a syslog server (udp://localhost:514, tcp://…, unix:///path)
     -T, --logtime                    Timestamp log entries (default: true)
         --logtime_utc                Timestamps in UTC instead of local timezone (default: false)
     -D, --debug                      Enable debugging output

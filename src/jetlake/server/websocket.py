@@ -28,7 +28,7 @@ from jetlake.server.links.connection import LeafConnection
 from jetlake.server.peer_connection import PeerConnection
 from jetlake.wire import websocket
 from jetlake.wire.websocket import Close, FrameReader
-from jetlake.wire.websocket_format import BINARY, FINAL, PONG, RSV1
+from jetlake.wire.websocket_format import BINARY, CLOSE, FINAL, PONG, RSV1
 from jetlake.wire.websocket_handshake import LEAF_PATH, Refused, Rules, Upgrade, upgrade
 
 if TYPE_CHECKING:
@@ -232,7 +232,7 @@ class WebSocketProtocol(asyncio.BufferedProtocol, asyncio.Transport):
             return
         if not self._is_leaving:
             pongs, reader.pongs = reader.pongs, []
-            self._transport.write(b"".join(websocket.frame(payload, FINAL | PONG) for payload in pongs))
+            self._transport.write(b"".join(self._frame(payload, FINAL | PONG) for payload in pongs))
         if reader.close is not None and not self._is_paused:
             self._close(reader.close)
 
@@ -245,8 +245,11 @@ class WebSocketProtocol(asyncio.BufferedProtocol, asyncio.Transport):
             self.server.log("error", f"{connection.label} - read error: {close.problem}")
             connection.peer.close("Read Error")
         self._send_out()
-        self._transport.write(websocket.close_frame(close.code, close.text))
+        self._transport.write(self._frame(websocket.close_payload(close.code, close.text), FINAL | CLOSE))
         self._leave()
+
+    def _frame(self, payload: bytes, first: int = FINAL | BINARY) -> bytes:
+        return websocket.frame(payload, first)
 
     # What the connection asks of its transport
 
@@ -254,7 +257,7 @@ class WebSocketProtocol(asyncio.BufferedProtocol, asyncio.Transport):
         if self._is_leaving:
             return
         if not self._is_compressed:
-            encode = websocket.small_frames if self._is_fragmented else websocket.frame
+            encode = websocket.small_frames if self._is_fragmented else self._frame
             self._transport.write(encode(bytes(data)))
             return
         view = memoryview(data)
@@ -294,7 +297,8 @@ class WebSocketProtocol(asyncio.BufferedProtocol, asyncio.Transport):
         if not self._is_leaving:
             reason = self._connection.end_reason if isinstance(self._connection, PeerConnection) else ""
             self._send_out()
-            self._transport.write(websocket.close_frame(_CODES.get(reason, websocket.INTERNAL_ERROR), reason))
+            code = _CODES.get(reason, websocket.INTERNAL_ERROR)
+            self._transport.write(self._frame(websocket.close_payload(code, reason), FINAL | CLOSE))
             self._leave()
 
     def _leave(self) -> None:

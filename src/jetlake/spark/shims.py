@@ -25,6 +25,7 @@ kept=
 while IFS= read -r -d : place; do
     case "$place" in */pyspark.zip | */py4j-*-src.zip) ;; *) kept="$kept:$place" ;; esac
 done <<< "$PYTHONPATH:"
+[ "$1 $2" = "-m pyspark.daemon" ] && set -- -m jetlake.spark.daemon "${{@:3}}"
 PYTHONPATH="${{kept#:}}" exec "{program}" "$@"
 """
 
@@ -40,7 +41,8 @@ def python_shim() -> Path:
     """This Python, without the sources of pyspark in front of the pyspark that is installed.
 
     Spark has every Python process import them from a zip file, where Python compiles them anew: more than a second of
-    work, and a query has several such processes.
+    work, and a query has several such processes. The daemon is ours, also for the processes that plan: Spark's setting
+    for it (`spark.python.daemon.module`) does not reach those.
     """
     return _shim("python", _PYTHON, Path(sys.executable))
 

@@ -10,7 +10,8 @@ from array import array
 from bisect import bisect_right
 from typing import TYPE_CHECKING
 
-from jetlake.ops import OP_WORDS
+from jetlake.ops import OP_MORE, OP_REST, OP_WORDS
+from jetlake.store.blocks.block import MsgBlock
 from jetlake.store.format import BLOCK_SEQ_SPAN_MAX, Buffer
 from jetlake.store.records.encode import encode_batch_at
 
@@ -39,9 +40,40 @@ def append_some(
     if seqs[first] - catalog.last_seq > _SKIP_APART:
         store._skip(seqs[first] - catalog.last_seq - 1, times[first])
     block = store._block_for(seqs[first])
+    stop = bisect_right(seqs, block.first_seq + SEQ_SPAN_MAX, first + 1, stop)
+    return _append_some(store, block, data, ops, seqs, times, expires, first, stop, over)
+
+
+def append_together(
+    store: BlockStore, data: Buffer, ops: array[int], time_ns: int, expires: array[int], over: list[int]
+) -> None:
+    """Store an atomic batch: all of it in one block, marked so that no reader takes a part of it for the whole."""
+    count, seq = len(ops) // OP_WORDS, store.catalog.last_seq + 1
+    seqs, times = array("Q", range(seq, seq + count)), array("q", [time_ns]) * count
+    block = store._block_for(seq)
+    ops[9::OP_WORDS] = array("I", (flags | OP_MORE | OP_REST for flags in ops[9::OP_WORDS]))
+    ops[9] &= ~OP_REST
+    ops[9 - OP_WORDS] &= ~OP_MORE
+    first = 0
+    while first < count:
+        first = _append_some(store, block, data, ops, seqs, times, expires, first, count, over)
+
+
+def _append_some(
+    store: BlockStore,
+    block: MsgBlock,
+    data: Buffer,
+    ops: array[int],
+    seqs: array[int],
+    times: array[int],
+    expires: array[int],
+    first: int,
+    stop: int,
+    over: list[int],
+) -> int:
+    catalog = store.catalog
     index, gaps = block.index, list[int]()
     assert index is not None
-    stop = bisect_right(seqs, block.first_seq + SEQ_SPAN_MAX, first + 1, stop)
     needed = record_room(ops, first, len(data)) + RECORD_OVERHEAD_MAX  # a SKIP record may come before it
     chunk = block.chunks[-1] if block.chunks else block.room(needed)
     index.reserve(stop - first)

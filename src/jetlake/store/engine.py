@@ -17,13 +17,13 @@ from itertools import chain
 from jetlake.errors import BadRequest, CorruptBlock, LimitExceeded, MessageNotFound, StoreClosed
 from jetlake.ops import OP_ADMITTED, OP_EXPECTS, OP_MSG_ID, OP_SPECIAL, OP_WORDS
 from jetlake.store.api import Discard, Pending, SimpleState, StoredMsg, StreamLimits, StreamState
-from jetlake.store.batch_at import SEQ_SPAN_MAX, append_some, record_room
+from jetlake.store.batch_at import SEQ_SPAN_MAX, append_some, append_together, record_room
 from jetlake.store.blocks.block import MsgBlock
-from jetlake.store.format import EXPIRES, MSG_ID, NEVER_NS, SEQ_MAX, SKIP, Buffer
+from jetlake.store.format import EXPIRES, MORE, MSG_ID, NEVER_NS, SEQ_MAX, SKIP, Buffer
 from jetlake.store.locked import locked
 from jetlake.store.queries import Filter
 from jetlake.store.records._encode_py import op_problem
-from jetlake.store.records.encode import encode_batch
+from jetlake.store.records.encode import check_batch, encode_batch
 from jetlake.store.records.record import Record, check_sizes, encode
 from jetlake.store.records.varint import encode_varint
 from jetlake.store.retention.bulk_removal import remove_all
@@ -31,6 +31,7 @@ from jetlake.store.retention.retention import Retention
 from jetlake.subjects import check_tokens, decode_subject, encode_subject
 
 _NO_EXPIRY: array[int] = array("q")
+BATCH_SIZE_MAX = 256 * 1024 * 1024  # of an atomic batch: it may be that much more than fits into a block
 
 
 class BlockStore(Retention):
@@ -155,6 +156,59 @@ class BlockStore(Retention):
         if self.limits.is_bounded:
             self._enforce()
         self._done()
+
+    @locked
+    def append_together(
+        self,
+        data: Buffer,
+        ops: array[int],
+        time_ns: int,
+        expires: array[int] = _NO_EXPIRY,
+        replaces: Sequence[tuple[int, str]] = (),
+    ) -> None:
+        """Store an atomic batch: the messages of all operations, of which a reader ever finds all or none.
+
+        `expires` is as in `append_batch_at`. `replaces` has numbers of operations, and filters of the messages before
+        them that go. Nothing is stored if one of them cannot be. discard=new is not asked (see `check_batch`); in the
+        end, limits remove the oldest.
+        """
+        self._check_writable()
+        if len(ops) // OP_WORDS > self._seqs_left():
+            raise BadRequest("too few sequences are left")
+        if len(data) > BATCH_SIZE_MAX:
+            raise BadRequest(f"an atomic batch of {len(data)} bytes, more than {BATCH_SIZE_MAX}")
+        check_batch(data, ops)
+        over: list[int] = []
+        seq = self.catalog.last_seq + 1
+        append_together(self, data, ops, time_ns, expires, over)
+        if over:
+            self._trim_subjects(over)
+        for number, filter in replaces:
+            self.purge(filter, seq=seq + number)
+        if self.limits.is_bounded:
+            self._enforce()
+        self._done()
+
+    @locked
+    def check_batch(self, count: int, size: int, subject: bytes = b"", subject_count: int = 0) -> None:
+        """LimitExceeded when discard=new refuses so many messages of so many bytes at once, or so many of a subject."""
+        limits, table = self.limits, self.catalog.table
+        if limits.discard is not Discard.NEW:
+            return
+        if 0 < limits.max_msgs < table.total + count:
+            raise LimitExceeded("messages")
+        if 0 < limits.max_bytes < self.catalog.size + size:
+            raise LimitExceeded("bytes")
+        if limits.discard_new_per_subject and subject_count:
+            slot = table.find(subject)
+            if (table.count(slot) if slot >= 0 else 0) + subject_count > limits.max_msgs_per_subject:
+                raise LimitExceeded("messages per subject")
+
+    def batch_size(self, ops: array[int]) -> int:
+        """How many bytes JetStream counts for the messages of some operations."""
+        with_headers = len(ops) // OP_WORDS - ops[5::OP_WORDS].count(0)
+        sizes = sum(sum(ops[field::OP_WORDS]) for field in (1, 5, 7))
+        return sizes + len(ops) // OP_WORDS * self.size_fixed + with_headers * self.size_headers
 
     @locked
     def skip(self, count: int = 1, time_ns: int | None = None) -> int:
@@ -405,6 +459,9 @@ class BlockStore(Retention):
         self._check_writable()
         if not 0 <= seq <= self.catalog.last_seq:
             raise BadRequest(f"cannot truncate to sequence {seq}: the last is {self.catalog.last_seq}")
+        record = self.catalog.find(seq)
+        if record is not None and record.flags & MORE and seq < self.catalog.last_seq:
+            raise BadRequest(f"cannot truncate to sequence {seq}: it is in the middle of an atomic batch")
         if seq < self.catalog.last_seq:
             self._truncate(seq)
         self._done()
@@ -417,6 +474,11 @@ class BlockStore(Retention):
         self.expiry.restart()
         self._apply_limits(self.clock() if now_ns is None else now_ns)
         self._done()
+
+    @locked
+    def over_subjects(self, count_max: int) -> array[int]:
+        """The messages by which subjects have more than so many, oldest first."""
+        return self._over_subjects(count_max)
 
     @locked
     def expire(self, now_ns: int | None = None, *, count_max: int | None = None) -> int:

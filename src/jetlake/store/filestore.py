@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Self
 
 from jetlake.clock import SECOND_NS, Clock, system_clock
-from jetlake.errors import CorruptBlock, StoreFrozen
+from jetlake.errors import BadRequest, CorruptBlock, StoreFrozen
 from jetlake.store.api import StreamLimits
 from jetlake.store.blocks.block import CACHED_CHUNKS_MAX, BlockIndex, MsgBlock
 from jetlake.store.blocks.block_file import BlockFile, envelope_of, frame_cuts, is_under, key_of
@@ -40,6 +40,7 @@ from jetlake.store.disk.commit import (
     BlockWrite,
     Commit,
     Floor,
+    Mark,
     SmallCommit,
     remove_block,
 )
@@ -47,7 +48,7 @@ from jetlake.store.disk.compaction import dead_part
 from jetlake.store.disk.file_options import FileOptions
 from jetlake.store.disk.files import OS_FILES, Files, is_no_space
 from jetlake.store.disk.legacy import migrate
-from jetlake.store.disk.recover import load_index, outward_groups, rebuild_sidecar, recover
+from jetlake.store.disk.recover import load_index, outward_groups, rebuild_sidecar, recover, sidecar_without
 from jetlake.store.disk.rewrite import Rewrite
 from jetlake.store.engine import BlockStore
 from jetlake.store.format import (
@@ -98,8 +99,12 @@ class FileStore(BlockStore):
         tree_locked: bool = False,
         redo: RedoLog | None = None,
         is_new: bool = False,
+        cut: tuple[int, int] | None = None,
     ) -> None:
         """`tree_locked`: the caller has the lock of a directory above, so that this one needs none for itself.
+
+        `cut`: what the last checkpoint was told, the id of a block and an offset in its file, or (0, 0) when there was
+        none yet. Everything after it is removed first, as if it had never been written.
 
         Small commits can be made through `redo`, which is that of `files`. One that `is_new` has no files yet: even its
         directory is made durable by its first commit, which is up to the caller.
@@ -119,6 +124,7 @@ class FileStore(BlockStore):
         self._committing = False
         self._is_first = is_new  # whether its next commit is the first
         self._synced_at_ns = clock()
+        self._cut = cut
         if is_new:
             files.make_dirs(self.directory, durable=False)
         elif files.exists(self.directory):
@@ -134,10 +140,11 @@ class FileStore(BlockStore):
                 check_at_rest(files, self.directory)
             self.reload(first_seq)
             migrate(self)
-            self._apply_limits(clock())
+            if not options.by_checkpoint:  # else the log says what goes, and when
+                self._apply_limits(clock())
             if not is_new:
                 self._commit_opened()
-            if options.convert and self.frozen is None:
+            if options.convert and self.frozen is None and not options.by_checkpoint:
                 maintenance.convert(self)
         except BaseException:
             self.release()
@@ -174,7 +181,8 @@ class FileStore(BlockStore):
         self._erasing: set[int] = set()  # of those, the ones whose old file is to be shredded
         self._rewriting: Rewrite | None = None  # one of them, by the commit that is running
         self.scratch: bytearray | None = bytearray()  # for recovery, which lets go of it when blocks are open
-        recover(self, first_seq)
+        cut, self._cut = self._cut, None
+        recover(self, first_seq, cut)
         self.durable_seq = self.catalog.last_seq
 
     def _commit_opened(self) -> None:
@@ -182,7 +190,7 @@ class FileStore(BlockStore):
         try:
             self.commit()
         except StoreFrozen:
-            if not is_no_space(self.frozen):
+            if not is_no_space(self.frozen) or self.options.by_checkpoint:
                 raise
             if not (self.catalog.table.total or self.catalog.lost) and self.catalog.active.id not in self._new:
                 self._empty_last()
@@ -256,7 +264,9 @@ class FileStore(BlockStore):
 
     def _is_small(self) -> bool:
         """Whether there is nothing to write but records for the active block."""
-        if self._new or self._sealed or self._gone or self._sparse or self._repeats or self.replaced:
+        if self._new or self._sealed or self._repeats or self.replaced:
+            return False
+        if (self._gone or self._sparse) and not self.options.by_checkpoint:
             return False
         if self.removals or self.losses or self.is_new_identity:
             return False
@@ -297,16 +307,28 @@ class FileStore(BlockStore):
             self.durable_seq = commit.last_seq
             return self.durable_seq
 
-    def prepare_commit(self, *, sync: bool | None = None) -> Commit | None:
+    def prepare_checkpoint(self, before_drop: Mark) -> Commit:
+        """A commit that makes everything durable, and tells `before_drop` how far that is, in the thread that runs it.
+
+        When that returns, it must be durable that a store which is opened again is to be cut there: then blocks go, and
+        one is rewritten.
+        """
+        assert self.options.by_checkpoint
+        commit = self.prepare_commit(sync=True, before_drop=before_drop)
+        assert commit is not None
+        return commit
+
+    def prepare_commit(self, *, sync: bool | None = None, before_drop: Mark | None = None) -> Commit | None:
         """Everything that is staged and not yet on its way to the disk; None when there is nothing to do."""
         with self.lock:
+            may_drop = before_drop is not None or not self.options.by_checkpoint
             self._check_writable()
             assert not self._committing, "one commit at a time"
             if self.losses:
                 self._let_go_of_lost()
             self._stage_removals()
-            sync, rewrite = self._is_sync_due() if sync is None else sync, self._begin_rewrite()
-            if (self._gone or rewrite is not None) and self.options.sync != "never":
+            sync, rewrite = self._is_sync_due() if sync is None else sync, self._begin_rewrite() if may_drop else None
+            if may_drop and (self._gone or rewrite is not None) and self.options.sync != "never":
                 sync = True  # what says that messages are gone must be durable before they go
             sync = sync or bool(self.replaced)
             catalog = self.catalog
@@ -315,20 +337,23 @@ class FileStore(BlockStore):
                 if not (block.pending_size or block.id in self._new or block.id in self._sealed):
                     break  # the ones before it have nothing to write either
                 commit.writes.insert(0, self._block_write(block))
-            commit.floor = self._floor()
-            self._add_gap_writes(commit.writes)
+            commit.before_drop, commit.active = before_drop, self.block_files[catalog.active.id]
+            if may_drop:
+                commit.floor = self._floor()
+                self._add_gap_writes(commit.writes)
             commit.has_new_names = bool(self._new) or self._has_new_names
             if sync:
                 commit.unsynced = list(self._unsynced.values())
             if self._sealed or self.is_new_identity or catalog.last_seq > self.reserved_seq:
                 commit.checkpoint = self._reserve()
-            commit.dropped, self._gone = [file for _, file in self._gone], []
+            if may_drop:
+                commit.dropped, self._gone = [file for _, file in self._gone], []
             commit.rewrite = rewrite
             commit.replaced, self.replaced, commit.is_first = self.replaced, [], self._is_first
-            if self.redo is not None:
+            if self.redo is not None and before_drop is None:
                 commit.log_by(self.redo)
             written = commit.writes or commit.checkpoint or commit.replaced
-            if not (written or commit.unsynced or commit.dropped or rewrite):
+            if not (written or commit.unsynced or commit.dropped or rewrite or before_drop):
                 self.durable_seq = catalog.last_seq
                 return None
             self._committing = True
@@ -383,7 +408,7 @@ class FileStore(BlockStore):
     @property
     def has_more(self) -> bool:
         """Whether another commit has work to do even if nothing changes: blocks that are worth rewriting."""
-        return bool(self._sparse) and self.frozen is None
+        return bool(self._sparse) and self.frozen is None and not self.options.by_checkpoint
 
     def next_sync_ns(self) -> int | None:
         """When what was written has to be synced; None when it is, or nobody asked for it."""
@@ -491,7 +516,7 @@ class FileStore(BlockStore):
     def _floor(self) -> Floor | None:
         """How to make room if the disk is full; None when the oldest blocks go because of messages that are new."""
         catalog = self.catalog
-        if not self._gone or catalog.last_seq > self.durable_seq:
+        if not self._gone or catalog.last_seq > self.durable_seq or self.options.by_checkpoint:
             return None
         block, file = catalog.active, self.block_files[catalog.active.id]
         is_going = block.id in self._new
@@ -584,16 +609,18 @@ class FileStore(BlockStore):
 
         block.read_body = read_body
 
-    def reattach(self, block: MsgBlock) -> None:
-        """A block's file was changed under it: read it again, and write its sidecar anew."""
+    def reattach(self, block: MsgBlock, erased_seq: int, erased_size: int) -> None:
+        """A message was overwritten in a sealed block's file: open that again, and write its sidecar anew."""
         index = self.catalog.index(block)
         self.block_files[block.id].release()
         file = self.attach(block)
         self.catalog.forget(block)
         block.chunks = []
-        fresh = MsgBlock(block.header, block.path)
-        sidecar = rebuild_sidecar(self, fresh, file)
-        self._lose_missing(block, index, fresh.lost)
+        sidecar = sidecar_without(self, block, file, erased_seq, erased_size)
+        if sidecar is None:
+            fresh = MsgBlock(block.header, block.path)
+            sidecar = rebuild_sidecar(self, fresh, file)
+            self._lose_missing(block, index, fresh.lost)
         block.index = None
         block.body_size = block.written_size = block.synced_size = sidecar.body_size
         block.last_hash = sidecar.last_hash
@@ -779,6 +806,7 @@ class FileStore(BlockStore):
     def compact_files(self, dead_part_max: float = 0.0) -> int:
         """Rewrite every block of which more than a part is dead; how many."""
         self._check_writable()
+        self._check_no_checkpoints("compact")
         return maintenance.compact_files(self, dead_part_max)
 
     @property
@@ -811,9 +839,11 @@ class FileStore(BlockStore):
         Interrupted, it leaves blocks of both kinds: open the store with both keys and call it again.
         """
         self._check_writable()
+        self._check_no_checkpoints("rotate keys")
         maintenance.rotate_keys(self, options)
 
     def _erase(self, seq: int) -> None:
+        self._check_no_checkpoints("erase")
         maintenance.erase(self, seq)
 
     def erase_soon(self, seq: int) -> bool:
@@ -823,6 +853,9 @@ class FileStore(BlockStore):
         block = self.catalog.block_of(seq)
         if block is None or not block.is_live(seq):
             return False
+        if self.options.by_checkpoint:
+            maintenance.erase_at_checkpoint(self, seq)
+            return True
         if self.block_files[block.id].envelope.is_plain:  # a few bytes are overwritten
             return self.erase(seq)
         maintenance.erase_soon(self, seq)
@@ -831,14 +864,20 @@ class FileStore(BlockStore):
     @property
     def is_erasing(self) -> bool:
         """Whether bytes of deleted messages are yet to be made unrecoverable, by further commits."""
-        return bool(self._erasing) and self.frozen is None
+        return bool(self._erasing) and self.frozen is None and not self.options.by_checkpoint
 
     def erase_live(self, block: MsgBlock, group: RemovalGroup) -> None:
         """Finish an erasure whose tombstone is on record."""
         maintenance.erase_live(self, block, group)
 
     def _truncate(self, seq: int) -> None:
+        self._check_no_checkpoints("truncate")
         maintenance.truncate(self, seq)
+
+    def _check_no_checkpoints(self, what: str) -> None:
+        """What changes blocks in place cannot be undone by a cut."""
+        if self.options.by_checkpoint:
+            raise BadRequest(f"a store that is synced by checkpoints cannot {what} in place")
 
     # What recovery asks for
 

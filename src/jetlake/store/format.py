@@ -69,7 +69,9 @@ A record without any of the first four flags is a message. The others:
     FLOOR       every sequence below seq is gone.
 TOMBSTONE and FLOOR records are written twice in a block that messages are appended to, so that one damaged byte brings
 nothing back; in two frames where there are frames.
-and two that describe a message: EXPIRES (see above) and MSG_ID (its headers hold a Nats-Msg-Id to remember).
+and four that describe a message: EXPIRES (see above), MSG_ID (its headers hold a Nats-Msg-Id to remember), and in an
+atomic batch MORE (the next sequence belongs to the batch too) and REST (the one before does). A batch lies in one
+block. One of which the end was never written does not count: see `block_scan.py`.
 
 Example: the message "hi" on "a.b" with sequence 7 at time 1 in a block whose hash_seed is 42
 
@@ -89,9 +91,9 @@ import xxhash
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
-TOMBSTONE, SKIP, ERASED, FLOOR, EXPIRES, MSG_ID = 0x01, 0x02, 0x04, 0x08, 0x10, 0x20
+TOMBSTONE, SKIP, ERASED, FLOOR, EXPIRES, MSG_ID, MORE, REST = (1 << bit for bit in range(8))
 NOT_MESSAGE = TOMBSTONE | SKIP | ERASED | FLOOR
-KNOWN_FLAGS = NOT_MESSAGE | EXPIRES | MSG_ID
+IN_BATCH = MORE | REST
 
 NEVER_NS = 2**63 - 1
 SEQ_MAX = 2**64 - 2  # so that the one after it still fits

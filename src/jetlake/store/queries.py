@@ -296,6 +296,8 @@ class Queries:
     def _subject_hashes(self, filter: Filter) -> list[int]:
         """The hashes of the subjects that match, to be compared with those of blocks; none when they are too many."""
         table = self.catalog.table
+        if filter.subjects.is_all:
+            return []
         slots = table.match(filter.subjects)
         return [hash64(table.subject(slot), 0) for slot in slots] if len(slots) <= _HASHES_MAX else []
 

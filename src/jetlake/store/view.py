@@ -43,7 +43,15 @@ from jetlake.store.blocks.removal import LOST, RemovalGroup
 from jetlake.store.blocks.sealed_file import Sealer
 from jetlake.store.blocks.sidecar import HEAD_SIZE, Sidecar, decode_head, decode_index, decode_summary
 from jetlake.store.disk.files import OS_FILES, File, Files
-from jetlake.store.format import HEADER_SIZE, NO_STREAM, BlockHeader, decode_header, parse_block_name, sidecar_name
+from jetlake.store.format import (
+    HEADER_SIZE,
+    MORE,
+    NO_STREAM,
+    BlockHeader,
+    decode_header,
+    parse_block_name,
+    sidecar_name,
+)
 from jetlake.store.index.sequence_set import SequenceSet
 from jetlake.store.index.subject_table import SubjectTable
 from jetlake.store.records.scan import scan
@@ -217,7 +225,9 @@ class StreamView:
         envelope = envelope_of(header, self.keys, file.path)
         if not decode_summary(sidecar, summary, header.hash_seed, envelope):
             return None
-        return _Part(_sealed_block(header, path, sidecar), sidecar, head, sidecar.groups)
+        block = MsgBlock(header, path)
+        sidecar.fill(block)
+        return _Part(block, sidecar, head, sidecar.groups)
 
     def _scan(self, file: File, header: BlockHeader, path: str) -> _Part:
         """Know a block by its records."""
@@ -243,6 +253,7 @@ class StreamView:
             return True  # there is nothing behind it but reserved room
         found = scan(data, 0, len(data), block.seed, block.last_seq, index.table, *SIZES)
         is_whole = not data[found.end :].strip(b"\0") and not found.others and not found.damage
+        is_whole = is_whole and not (found.offsets and data[found.offsets[-1]] & MORE)  # of an atomic batch
         if not is_whole or found.last_seq - block.last_seq != len(found.seqs):
             return False  # tombstones, holes, an unfinished write: a scan of the whole block knows what to make of it
         self._settle(file)
@@ -353,17 +364,6 @@ def _block_paths(directory: str, names: Sequence[str]) -> dict[int, str]:
             if block_id is not None:
                 paths[block_id] = f"{directory}/{name}"
     return paths
-
-
-def _sealed_block(header: BlockHeader, path: str, sidecar: Sidecar) -> MsgBlock:
-    block = MsgBlock(header, path)
-    block.last_seq, block.last_hash = sidecar.last_seq, sidecar.last_hash
-    block.gone, block.lost = sidecar.gone, sidecar.lost
-    block.size, block.floor_seq = sidecar.size, sidecar.floor_seq
-    block.time_ns_min, block.time_ns_max = sidecar.time_ns_min, sidecar.time_ns_max
-    block.body_size = block.written_size = block.synced_size = sidecar.body_size
-    block.sealed, block.expiring = True, sidecar.expiring
-    return block
 
 
 def _check_nothing_undone(before: Checkpoint | None, after: Checkpoint | None) -> None:

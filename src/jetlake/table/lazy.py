@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+import pyarrow as pa
 from polars.io.plugins import register_io_source
 
 from jetlake.table.predicates import of_polars
@@ -24,13 +25,14 @@ def lazy_frame(scan: Scan) -> pl.LazyFrame:
     ) -> Iterator[pl.DataFrame]:
         names = [name for name in scan.schema.names if columns is None or name in columns]
         needed = names if predicate is None else sorted({*names, *predicate.meta.root_names()})
-        batches = scan.batches(needed, _condition(predicate))
+
+        def kept(batch: pa.RecordBatch) -> pl.DataFrame:
+            frame = _frame(batch)
+            return (frame if predicate is None else frame.filter(predicate)).select(names)
+
+        frames = scan.batches(needed, _condition(predicate), kept)
         try:
-            for batch in batches:
-                frame = _frame(batch)
-                if predicate is not None:
-                    frame = frame.filter(predicate)
-                frame = frame.select(names)
+            for frame in frames:
                 if rows_max is not None:
                     frame = frame.head(rows_max)
                     rows_max -= len(frame)
@@ -38,7 +40,7 @@ def lazy_frame(scan: Scan) -> pl.LazyFrame:
                 if rows_max == 0:
                     return
         finally:
-            batches.close()  # type: ignore[attr-defined]
+            frames.close()  # type: ignore[attr-defined]
 
     return register_io_source(read, schema=empty.schema)
 

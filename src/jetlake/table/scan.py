@@ -4,12 +4,14 @@
     orders.to_pandas()
 
 A scan is a description: every read plans anew, so it sees the stream as it is then, and yields a set of messages that
-is fixed from there on. All cores decode.
+is fixed from there on. All cores decode. What was seen of a directory's blocks is kept from one read to the next, which
+looks only at what changed since.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -21,7 +23,7 @@ import pyarrow as pa
 from jetlake.table.condition import Condition
 from jetlake.table.errors import MissingPackage
 from jetlake.table.options import Options, parse_options
-from jetlake.table.origin import Task, open_origin
+from jetlake.table.origin import Origin, Task, open_origin
 from jetlake.table.payload import SAMPLE_COUNT, infer_ddl
 from jetlake.table.place import is_url
 from jetlake.table.plan import PARTITION_SIZE_DEFAULT
@@ -85,10 +87,16 @@ class Scan:
         self._whole = _all_columns(options)
         self._condition = Condition(where, self._whole) if where.strip() else None
         self.schema: pa.Schema = source_schema(replace(options, columns=columns))
+        self._origin: Origin | None = None  # of a directory; a connection to a server is not kept open
+        self._planning = threading.Lock()
 
     def __repr__(self) -> str:
         place = self._options.url.rpartition("@")[2] or self._options.path
         return f"<Scan of {self._options.stream or place}: {', '.join(self.schema.names)}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        where = self._condition.text if self._condition else ""
+        return Scan, (self._options, where, ",".join(self.schema.names))
 
     def to_arrow(self) -> pa.Table:
         """All of it in memory."""
@@ -166,8 +174,18 @@ class Scan:
                     if batch.num_rows:
                         yield batch
 
-        with closing(open_origin(options)) as origin:
-            return origin.plan(), read
+        return self._tasks(options), read
+
+    def _tasks(self, options: Options) -> list[Task]:
+        """Everything wanted, as the stream is now."""
+        if options.url:
+            with closing(open_origin(options)) as origin:
+                return origin.plan()
+        with self._planning:
+            if self._origin is None:
+                self._origin = open_origin(options)
+            self._origin.options = options
+            return self._origin.plan()
 
     def _narrowed(self, condition: str) -> Options:
         """The options, with what a condition rules out; what was given is exact, and is kept."""

@@ -100,5 +100,6 @@ class _Queue(Generic[B]):
             self._is_stopped = True
             self._batches.clear()
             self._changed.notify()
-        if not sys.is_finalizing():  # no other thread runs then
-            self._thread.join()
+        if sys.is_finalizing() or self._thread is threading.current_thread():
+            return  # no other thread runs then; and the garbage collector may end a reader on any thread
+        self._thread.join()

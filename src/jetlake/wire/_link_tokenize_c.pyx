@@ -27,28 +27,43 @@ cdef struct Verb:
     const uint8_t* name
     Py_ssize_t size
 
-cdef Verb[16] verbs
-cdef int verb_count = len(_twin.VERBS)
-assert verb_count <= 16 and sizeof(PubOp) == 4 * OP_WORDS
-_names = list(_twin.VERBS)  # keeps alive what the table points to
-for _place, _name in enumerate(_names):
-    verbs[_place] = Verb(<const uint8_t*><const char*>_name, len(_name))
+cdef struct Verbs:
+    Verb[16] verbs
+    int count
+
+cdef Verbs leaf_verbs, route_verbs
+assert sizeof(PubOp) == 4 * OP_WORDS
+
+
+cdef int fill(Verbs* table, tuple names) except -1:
+    """Point to the names, which the twin keeps alive."""
+    assert len(names) <= 16
+    table.count = len(names)
+    for place, name in enumerate(names):
+        table.verbs[place] = Verb(<const uint8_t*><const char*>name, len(name))
+    return 0
+
+
+fill(&leaf_verbs, _twin.LEAF_VERBS)
+fill(&route_verbs, _twin.ROUTE_VERBS)
 
 
 cdef struct Found:
     Py_ssize_t queues_start
     Py_ssize_t queues_size
     bint is_mapped
+    Py_ssize_t account_start
+    Py_ssize_t account_size
 
 
-cdef int find_verb(const uint8_t* data, Py_ssize_t size) noexcept nogil:
+cdef int find_verb(const uint8_t* data, Py_ssize_t size, const Verbs* table) noexcept nogil:
     """The first verb that starts like the data; -1 if none does."""
     cdef int place
     cdef Py_ssize_t i, compared
-    for place in range(verb_count):
-        compared = min(size, verbs[place].size)
+    for place in range(table.count):
+        compared = min(size, table.verbs[place].size)
         i = 0
-        while i < compared and upper(data[i]) == verbs[place].name[i]:
+        while i < compared and upper(data[i]) == table.verbs[place].name[i]:
             i += 1
         if i == compared:
             return place
@@ -71,8 +86,8 @@ cdef Py_ssize_t find_stored_subject(const uint8_t* reply, Py_ssize_t size) noexc
     return found - reply if found != NULL and found - reply < size - 1 else -1
 
 
-cdef int parse(const uint8_t* data, Py_ssize_t at, Py_ssize_t line_end, bint has_headers, int64_t max_payload, PubOp* op,
-               Found* found) noexcept nogil:
+cdef int parse(const uint8_t* data, Py_ssize_t at, Py_ssize_t line_end, bint has_headers, int64_t max_payload, bint is_route,
+               PubOp* op, Found* found) noexcept nogil:
     """Fill in the operation of a message, flags not yet known, or say why to stop there."""
     cdef Py_ssize_t[4] starts, ends  # of the first four arguments
     cdef Py_ssize_t[3] last_starts, last_ends  # of the last three, the very last one first
@@ -81,6 +96,16 @@ cdef int parse(const uint8_t* data, Py_ssize_t at, Py_ssize_t line_end, bint has
     cdef Py_ssize_t reply = -1, queues = -1
     if at >= stop or not is_blank(data[at]):
         return BAD_ARGS
+    found.account_start = found.account_size = 0
+    if is_route:
+        while at < stop and is_blank(data[at]):
+            at += 1
+        found.account_start = at
+        while at < stop and not is_blank(data[at]):
+            if data[at] == 13:
+                return BAD_ARGS
+            at += 1
+        found.account_size = at - found.account_start
     for i in range(3):
         last_starts[i] = last_ends[i] = 0
     while at < stop:
@@ -143,8 +168,15 @@ cdef int parse(const uint8_t* data, Py_ssize_t at, Py_ssize_t line_end, bint has
     return GOOD
 
 
+cdef inline bint is_same(const uint8_t* source, Found* a, Found* b) noexcept nogil:
+    """Whether two messages may be of one batch."""
+    return (a.is_mapped == b.is_mapped and a.queues_size == b.queues_size and a.account_size == b.account_size
+            and memcmp(source + a.queues_start, source + b.queues_start, a.queues_size) == 0
+            and memcmp(source + a.account_start, source + b.account_start, a.account_size) == 0)
+
+
 def tokenize_link(data, Py_ssize_t start, Py_ssize_t end, ops, Py_ssize_t count_max, int64_t max_payload,
-                  Py_ssize_t line_size_max):
+                  Py_ssize_t line_size_max, bint is_route=False):
     """Write an operation for each message of data[start:end]; see `link_tokenize.py`."""
     cdef Py_ssize_t size, words
     cdef const uint8_t* source = <const uint8_t*>bytes_of(data, &size)
@@ -152,12 +184,13 @@ def tokenize_link(data, Py_ssize_t start, Py_ssize_t end, ops, Py_ssize_t count_
     if not (0 <= start <= end <= size <= UINT32_MAX and 0 < count_max <= op_count(words)):
         check_link(size, start, end, words, count_max)
     cdef PubOp op
-    cdef Found found = Found(0, 0, False), first = Found(0, 0, False)
+    cdef Found found = Found(0, 0, False, 0, 0), first = Found(0, 0, False, 0, 0)
+    cdef const Verbs* table = &route_verbs if is_route else &leaf_verbs
     cdef Py_ssize_t count = 0, offset = start, stop, needed = 0, line_end, searched
     cdef const uint8_t* newline
     cdef int reason = NEED_MORE, verb
     while offset < end:
-        verb = find_verb(source + offset, end - offset)
+        verb = find_verb(source + offset, end - offset, table)
         if verb < 0:
             reason = UNKNOWN_OPERATION
             break
@@ -176,7 +209,7 @@ def tokenize_link(data, Py_ssize_t start, Py_ssize_t end, ops, Py_ssize_t count_
         if line_end - offset < 5:
             reason = BAD_ARGS
             break
-        reason = parse(source, offset + 4, line_end, verb == 1, max_payload, &op, &found)
+        reason = parse(source, offset + 4, line_end, verb == 1, max_payload, is_route, &op, &found)
         if reason != GOOD:
             break
         reason = NEED_MORE
@@ -193,8 +226,7 @@ def tokenize_link(data, Py_ssize_t start, Py_ssize_t end, ops, Py_ssize_t count_
             break
         if count == 0:
             first = found
-        elif (found.is_mapped != first.is_mapped or found.queues_size != first.queues_size
-              or memcmp(source + found.queues_start, source + first.queues_start, first.queues_size) != 0):
+        elif not is_same(source, &found, &first):
             reason = FULL
             break
         if op.headers_size:
@@ -202,7 +234,8 @@ def tokenize_link(data, Py_ssize_t start, Py_ssize_t end, ops, Py_ssize_t count_
         op_list[count] = op
         count += 1
         offset = stop + 2
-    return count, offset, reason, needed, first.queues_start, first.queues_size, bool(first.is_mapped)
+    return (count, offset, reason, needed, first.queues_start, first.queues_size, bool(first.is_mapped),
+            first.account_start, first.account_size)
 
 
 def restore_subjects(data, ops, Py_ssize_t count):

@@ -6,7 +6,7 @@ import re
 from array import array
 
 from jetlake.ops import OP_WORDS, check_ops
-from jetlake.wire._tokenize_py import header_flags
+from jetlake.wire.headers import header_flags
 from jetlake.wire.protocol import (
     BAD_ARGS,
     BAD_HEADER_SIZE,
@@ -22,53 +22,65 @@ from jetlake.wire.protocol import (
 )
 
 Buffer = bytes | bytearray
-VERBS = (b"LMSG", b"HMSG", b"LS+", b"LS-", b"PING", b"PONG", b"INFO", b"CONNECT", b"-ERR", b"+OK")
+_SHARED_VERBS = (b"PING", b"PONG", b"INFO", b"CONNECT", b"-ERR", b"+OK")
+LEAF_VERBS = (b"LMSG", b"HMSG", b"LS+", b"LS-", *_SHARED_VERBS)
+ROUTE_VERBS = (b"RMSG", b"HMSG", b"RS+", b"RS-", *_SHARED_VERBS, b"RAFT", b"COPY")
 MESSAGES = 2  # of the verbs: they come first
 ACK_PREFIX = b"$JS.ACK."
 ACK_DOTS = 8  # before the place where the stored subject may follow
 
 _ARG = re.compile(rb"[^ \t]+")
-_Found = tuple[list[int], int, int, bool]  # places, start and size of the queues, is_mapped
+_Place = tuple[int, int]  # start and size
+_Shared = tuple[int, int, bool, int, int]  # the queues, is_mapped, the account: what all of a batch have in common
+_Found = tuple[list[int], _Shared]  # the places of an operation
+_NOTHING: _Shared = (0, 0, False, 0, 0)
 
 
 def tokenize_link(
-    data: Buffer, start: int, end: int, ops: array[int], count_max: int, max_payload: int, line_size_max: int
-) -> tuple[int, int, int, int, int, int, bool]:
+    data: Buffer,
+    start: int,
+    end: int,
+    ops: array[int],
+    count_max: int,
+    max_payload: int,
+    line_size_max: int,
+    is_route: bool = False,
+) -> tuple[int, int, int, int, int, int, bool, int, int]:
     """Write an operation for each message of data[start:end]; see `link_tokenize.py`."""
     check_link(len(data), start, end, len(ops), count_max)
-    count, offset, queues, is_mapped = 0, start, (0, 0), False
+    count, offset, shared, verbs = 0, start, _NOTHING, ROUTE_VERBS if is_route else LEAF_VERBS
     while offset < end:
-        verb = _find_verb(bytes(data[offset : min(end, offset + 7)]))
+        verb = _find_verb(bytes(data[offset : min(end, offset + 7)]), verbs)
         if verb < 0:
-            return count, offset, UNKNOWN_OPERATION, 0, *queues, is_mapped
+            return count, offset, UNKNOWN_OPERATION, 0, *shared
         line_end = data.find(b"\n", offset, min(end, offset + line_size_max + 1))
         if line_end < 0:
             reason = TOO_LONG_LINE if end - offset > line_size_max else NEED_MORE
-            return count, offset, reason, 0, *queues, is_mapped
+            return count, offset, reason, 0, *shared
         if verb >= MESSAGES:
-            return count, offset, OTHER, line_end + 1 - offset, *queues, is_mapped
+            return count, offset, OTHER, line_end + 1 - offset, *shared
         if count == count_max:
-            return count, offset, FULL, 0, *queues, is_mapped
-        found = _parse(data, offset + 4, line_end, verb == 1, max_payload)
+            return count, offset, FULL, 0, *shared
+        found = _parse(data, offset + 4, line_end, verb == 1, max_payload, is_route)
         if isinstance(found, int):
-            return count, offset, found, 0, *queues, is_mapped
-        places, queues_start, queues_size, mapped = found
+            return count, offset, found, 0, *shared
+        places, own = found
         stop = places[6] + places[7]
         if end > stop and data[stop] != 13:
-            return count, offset, NO_CRLF, 0, *queues, is_mapped
+            return count, offset, NO_CRLF, 0, *shared
         if stop > end - 2:
-            return count, offset, NEED_MORE, stop + 2 - offset, *queues, is_mapped
+            return count, offset, NEED_MORE, stop + 2 - offset, *shared
         if data[stop + 1] != 10:
-            return count, offset, NO_CRLF, 0, *queues, is_mapped
+            return count, offset, NO_CRLF, 0, *shared
         if count == 0:
-            queues, is_mapped = (queues_start, queues_size), mapped
-        elif mapped != is_mapped or not _same(data, queues, (queues_start, queues_size)):
-            return count, offset, FULL, 0, *queues, is_mapped
+            shared = own
+        elif own[2] != shared[2] or not (_same(data, own[:2], shared[:2]) and _same(data, own[3:], shared[3:])):
+            return count, offset, FULL, 0, *shared
         flags = header_flags(bytes(data[places[4] : places[6]])) if places[5] else 0
         ops[count * OP_WORDS : (count + 1) * OP_WORDS] = array("I", [*places, 0, flags, 0, 0])
         count += 1
         offset = stop + 2
-    return count, offset, NEED_MORE, 0, *queues, is_mapped
+    return count, offset, NEED_MORE, 0, *shared
 
 
 def check_link(size: int, start: int, end: int, words: int, count_max: int) -> None:
@@ -77,20 +89,21 @@ def check_link(size: int, start: int, end: int, words: int, count_max: int) -> N
         raise IndexError(f"bytes {start}..{end} of {size}, {count_max} operations in {words} words")
 
 
-def _find_verb(head: bytes) -> int:
+def _find_verb(head: bytes, verbs: tuple[bytes, ...]) -> int:
     """The first verb that starts like the data; -1 if none does."""
     head = head.upper()
-    for place, verb in enumerate(VERBS):
+    for place, verb in enumerate(verbs):
         size = min(len(head), len(verb))
         if head[:size] == verb[:size]:
             return place
     return -1
 
 
-def _parse(data: Buffer, at: int, line_end: int, has_headers: bool, max_payload: int) -> _Found | int:
+def _parse(data: Buffer, at: int, line_end: int, has_headers: bool, max_payload: int, is_route: bool) -> _Found | int:
     """The places of a message's parts, or why to stop there."""
     line = bytes(data[at:line_end]).removesuffix(b"\r")
     args = [(at + found.start(), found.end() - found.start()) for found in _ARG.finditer(line)]
+    account = args.pop(0) if is_route and args else (0, 0)
     if line[:1] not in (b" ", b"\t") or b"\r" in line or len(args) < 2 + has_headers:
         return BAD_ARGS
     sizes = [_number(data, place) for place in args[len(args) - 1 - has_headers :]]
@@ -117,15 +130,15 @@ def _parse(data: Buffer, at: int, line_end: int, has_headers: bool, max_payload:
     headers = line_end + 1
     places = [*subject, *reply, headers, headers_size, headers + headers_size, sizes[-1] - headers_size]
     is_mapped = find_stored_subject(bytes(data[reply[0] : reply[0] + reply[1]])) >= 0
-    return places, queues_start, queues_size, is_mapped
+    return places, (queues_start, queues_size, is_mapped, *account)
 
 
-def _number(data: Buffer, place: tuple[int, int]) -> int:
+def _number(data: Buffer, place: _Place) -> int:
     text = bytes(data[place[0] : place[0] + place[1]])
     return int(text) if text.isdigit() and len(text) <= SIZE_DIGITS_MAX else -1
 
 
-def _same(data: Buffer, a: tuple[int, int], b: tuple[int, int]) -> bool:
+def _same(data: Buffer, a: _Place, b: _Place) -> bool:
     return bytes(data[a[0] : a[0] + a[1]]) == bytes(data[b[0] : b[0] + b[1]])
 
 

@@ -6,7 +6,8 @@ import re
 from array import array
 from typing import NamedTuple
 
-from jetlake.ops import OP_MSG_ID, OP_SPECIAL, OP_WORDS
+from jetlake.ops import OP_WORDS
+from jetlake.wire.headers import header_flags
 from jetlake.wire.protocol import (
     BAD_ARGS,
     BAD_HEADER_SIZE,
@@ -34,7 +35,6 @@ _VERB_SIZE_MAX = max(len(name) for name, _ in VERBS)
 _BLANK_RUN = re.compile(rb"[ \t]*")
 _ARG = re.compile(rb"[^ \t]+")
 _SIZE = re.compile(rb"[0-9]{1,%d}" % SIZE_DIGITS_MAX)
-_SPECIAL, _MSG_ID = b"\r\nNats-", b"\r\nNats-Msg-Id:"
 _DATA_SIZE_MAX = 2**32 - 1
 
 Op = list[int]
@@ -142,13 +142,6 @@ def _parse_args(data: Buffer, line: _Line, max_payload: int) -> Op | int:
 def _parse_size(data: Buffer, arg: tuple[int, int]) -> int:
     text = data[arg[0] : arg[1]]
     return int(text) if _SIZE.fullmatch(text) else -1
-
-
-def header_flags(headers: Buffer) -> int:
-    """What the names of headers say of an operation."""
-    if _SPECIAL not in headers:
-        return 0
-    return OP_SPECIAL | OP_MSG_ID if _MSG_ID in headers else OP_SPECIAL
 
 
 def _check_door(data_size: int, start: int, end: int, ops_size: int, count_max: int, max_control_line: int) -> None:

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from jetlake.ops import OP_MSG_ID, OP_SPECIAL
+
 VERSION_LINE = b"NATS/1.0"
 _CRLF = b"\r\n"
+_SPECIAL, _MSG_ID = b"\r\nNats-", b"\r\nNats-Msg-Id:"
 
 Pair = tuple[bytes, bytes]
 
@@ -50,6 +53,18 @@ def without_header(block: bytes, name: bytes) -> bytes:
     end = block.find(_CRLF, at + len(mark))
     rest = block[:at] + (block[end:] if end >= 0 else b"")
     return b"" if rest == VERSION_LINE + 2 * _CRLF else rest
+
+
+def set_header(block: bytes, name: bytes, value: bytes) -> bytes:
+    """The block with one line under a name, behind all others."""
+    return append_headers(without_header(block, name), [(name, value)])
+
+
+def header_flags(block: bytes | bytearray) -> int:
+    """What the names of headers say of an operation (see `jetlake.ops`)."""
+    if _SPECIAL not in block:
+        return 0
+    return OP_SPECIAL | OP_MSG_ID if _MSG_ID in block else OP_SPECIAL
 
 
 def status_block(code: int, text: str = "", pairs: Iterable[Pair] = ()) -> bytes:

@@ -36,8 +36,13 @@ def read_head(head: bytes) -> Head:
             pass
         case _:
             raise BadHead(f"{lines[0][:80]!r} is no request line")
+    return Head(method, target, version, read_fields(lines[1:]))
+
+
+def read_fields(lines: list[str]) -> dict[str, list[str]]:
+    """The fields of a head, by their names in small letters."""
     fields: dict[str, list[str]] = {}
-    for line in lines[1:]:
+    for line in lines:
         name, _, value = line.partition(":")
         fields.setdefault(name.strip().lower(), []).append(value.strip())
-    return Head(method, target, version, fields)
+    return fields

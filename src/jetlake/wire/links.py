@@ -1,5 +1,7 @@
 """What servers say to each other over a link: the lines of a leaf node's protocol, read and written.
 
+Those of a route are in `jetlake.wire.routes`; what both have in common is here.
+
     LS+ subject | LS+ subject queue weight      somebody here wants these messages; a queue's weight is its total
     LS- subject | LS- subject queue             nobody does any more
     LMSG, HMSG                                  messages: `link_tokenize` finds them, `broker.frames` writes them
@@ -10,7 +12,7 @@ Bad arguments close a link without a word, an unknown verb with an -ERR: as nats
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -21,6 +23,7 @@ LINE_SIZE_MAX = (
     1024 * 1024
 )  # of everything but messages' payloads: CONNECT holds a token, INFO the servers of a cluster
 _WEIGHT_DIGITS_MAX = 9
+T = TypeVar("T", bound=msgspec.Struct)
 
 
 class Interest(NamedTuple):
@@ -29,6 +32,7 @@ class Interest(NamedTuple):
     subject: bytes
     queue: bytes | None
     weight: int
+    account: bytes = b""  # of a route; a leaf has one account
 
 
 class NoInterest(NamedTuple):
@@ -36,6 +40,7 @@ class NoInterest(NamedTuple):
 
     subject: bytes
     queue: bytes | None
+    account: bytes = b""
 
 
 class Info(NamedTuple):
@@ -63,6 +68,7 @@ class LinkInfo(msgspec.Struct, frozen=True):
     server_id: str = ""
     server_name: str = ""
     version: str = ""
+    proto: int = 0
     headers: bool = False
     tls_required: bool = False
     jetstream: bool = False
@@ -80,33 +86,43 @@ class LinkInfo(msgspec.Struct, frozen=True):
     exports: Subjects | None = msgspec.field(default=None, name="export")
 
 
-Event = Interest | NoInterest | Info | LinkConnect | Err | Ping | Pong | None
+SharedEvent = Interest | NoInterest | LinkConnect | Err | Ping | Pong | None
+Event = SharedEvent | Info
 
-_VERBS = (b"LS+", b"LS-", b"PING", b"PONG", b"INFO", b"CONNECT", b"-ERR", b"+OK")
+SHARED_VERBS = (b"PING", b"PONG", b"INFO", b"CONNECT", b"-ERR", b"+OK")
+_VERBS = (b"LS+", b"LS-", *SHARED_VERBS)
 
 
 def parse_link_line(line: bytes) -> Event:
     """The event of a line that is no message; None for one that says nothing. Raises ProtocolError."""
+    verb, rest = split_verb(line, _VERBS)
+    match verb:
+        case b"LS+":
+            return parse_interest(args_of(rest))
+        case b"LS-":
+            return parse_no_interest(args_of(rest))
+        case b"INFO":
+            return Info(read_info(parse_object(rest.strip()), LinkInfo))
+    return parse_shared(verb, rest)
+
+
+def split_verb(line: bytes, verbs: tuple[bytes, ...]) -> tuple[bytes, bytes]:
+    """The verb that a line begins with, and what follows it. Raises ProtocolError."""
     text = line.strip()
     head = text[:7].upper()
-    for verb in _VERBS:
+    for verb in verbs:
         if head.startswith(verb):
-            return _parse(verb, text[len(verb) :])
+            return verb, text[len(verb) :]
     raise ProtocolError(ERROR_TEXTS[UNKNOWN_OPERATION], f"line {line[:32]!r}")
 
 
-def _parse(verb: bytes, rest: bytes) -> Event:
+def parse_shared(verb: bytes, rest: bytes) -> SharedEvent:
+    """The event of a line that all links have, but for INFO. Raises ProtocolError."""
     match verb:
-        case b"LS+":
-            return _parse_interest(_args(rest))
-        case b"LS-":
-            return _parse_no_interest(_args(rest))
         case b"PING":
             return Ping()
         case b"PONG":
             return Pong()
-        case b"INFO":
-            return Info(_convert(parse_object(rest.strip())))
         case b"CONNECT":
             return LinkConnect({name: msgspec.json.decode(value) for name, value in parse_object(rest.strip()).items()})
         case b"-ERR":
@@ -114,36 +130,40 @@ def _parse(verb: bytes, rest: bytes) -> Event:
     return None
 
 
-def _args(rest: bytes) -> list[bytes]:
+def args_of(rest: bytes) -> list[bytes]:
+    """What follows a verb, in words. Raises ProtocolError."""
     if rest[:1] not in (b" ", b"\t"):
         raise ProtocolError(ERROR_TEXTS[UNKNOWN_OPERATION], "no space after the verb")
     return rest.split()
 
 
-def _parse_interest(args: list[bytes]) -> Interest:
+def parse_interest(args: list[bytes], account: bytes = b"") -> Interest:
+    """The arguments of LS+, or those of RS+ behind the account. Raises ProtocolError."""
     match args:
         case [subject]:
-            return Interest(subject, None, 1)
+            return Interest(subject, None, 1, account)
         case [subject, queue, weight]:
             is_number = weight.isdigit() and len(weight) <= _WEIGHT_DIGITS_MAX
-            return Interest(subject, queue, max(int(weight), 1) if is_number else 1)
-    raise ProtocolError(None, f"LS+ with {len(args)} arguments")
+            return Interest(subject, queue, max(int(weight), 1) if is_number else 1, account)
+    raise ProtocolError(None, f"interest with {len(args)} arguments")
 
 
-def _parse_no_interest(args: list[bytes]) -> NoInterest:
+def parse_no_interest(args: list[bytes], account: bytes = b"") -> NoInterest:
+    """The arguments of LS-, or those of RS- behind the account. Raises ProtocolError."""
     match args:
         case [subject]:
-            return NoInterest(subject, None)
+            return NoInterest(subject, None, account)
         case [subject, queue]:
-            return NoInterest(subject, queue)
-    raise ProtocolError(None, f"LS- with {len(args)} arguments")
+            return NoInterest(subject, queue, account)
+    raise ProtocolError(None, f"end of interest with {len(args)} arguments")
 
 
-def _convert(fields: dict[str, msgspec.Raw]) -> LinkInfo:
-    known = {field.encode_name for field in msgspec.structs.fields(LinkInfo)}
+def read_info(fields: dict[str, msgspec.Raw], kind: type[T]) -> T:
+    """What matters of an INFO. Raises ProtocolError."""
+    known = {field.encode_name for field in msgspec.structs.fields(kind)}
     try:
         said = {name: msgspec.json.decode(value) for name, value in fields.items() if name in known}
-        return msgspec.convert({name: value for name, value in said.items() if value is not None}, LinkInfo)
+        return msgspec.convert({name: value for name, value in said.items() if value is not None}, kind)
     except msgspec.DecodeError as error:  # it names the field and the types, never the value
         raise ProtocolError(None, f"INFO: {error}") from None
 

@@ -296,6 +296,14 @@ def frame(payload: bytes, first: int = FINAL | BINARY) -> bytes:
     return header(len(payload), first) + payload
 
 
+def masked_frame(payload: bytes, key: bytes, first: int = FINAL | BINARY) -> bytes:
+    """A frame as the side sends it that connected."""
+    head = header(len(payload), first)
+    mask = int.from_bytes((key * (len(payload) // KEY_SIZE + 1))[: len(payload)])
+    masked = (int.from_bytes(payload) ^ mask).to_bytes(len(payload))
+    return b"".join((head[:1], bytes((head[1] | MASK,)), head[2:], key, masked))
+
+
 def small_frames(payload: bytes, *, is_compressed: bool = False) -> bytes:
     """Frames as small as browsers like them: messages of their own, or fragments of one that is compressed."""
     pieces = []
@@ -317,9 +325,14 @@ def deflate(payload: bytes) -> bytes:
 
 def close_frame(code: int, text: str = "") -> bytes:
     """A close frame; without a code it carries nothing."""
+    return frame(close_payload(code, text), FINAL | CLOSE)
+
+
+def close_payload(code: int, text: str = "") -> bytes:
+    """What a close frame carries."""
     if code == NO_STATUS:
-        return frame(b"", FINAL | CLOSE)
+        return b""
     body = text.encode("utf-8", "replace")
     if len(body) > CONTROL_SIZE_MAX - 2:
         body = body[: CONTROL_SIZE_MAX - 5] + b"..."
-    return frame(code.to_bytes(2, "big") + body, FINAL | CLOSE)
+    return code.to_bytes(2, "big") + body

@@ -177,7 +177,7 @@ def test_the_consumers_of_a_deleted_stream_go_some_at_a_time(world: World, monke
     world.publish(b"one")
     (message,) = world.next("c4", batch=1)
     world.next("c4", batch=1)
-    stream.js.delete(stream, lambda: None, lambda error: None)
+    stream.js.remove(stream, lambda: None, lambda error: None)
     world.host.commit_round()
     assert all(consumer.is_closed for consumer in consumers)
     world.broker.default_account.send(message.reply.encode(), b"+ACK")

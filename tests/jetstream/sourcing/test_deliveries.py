@@ -98,3 +98,38 @@ def test_both_twins_refuse_the_same(data: bytes) -> None:
         except ValueError as error:
             outcomes.append(str(error))
     assert outcomes[0] == outcomes[1]
+
+
+@both_twins
+def test_a_stream_ends_in_front_of_what_is_not_whole_or_of_another_subscription(kind: str) -> None:
+    twin, whole = load_twin(TWINS, kind), frame(1, 1) + frame(2, 2, headers=HEADERS)
+    for rest in (b"", b"PING\r\n", frame(3, 3)[:-1], b"MSG s.a 11 2\r\nxy\r\n", b"MSG s.a 2 2\r\nxy\r\n", b"MSG "):
+        data = b"+OK\r\n" + whole + rest
+        ops, end = twin.read_stream(data, 5, len(data), b"1")
+        assert (len(ops) // OP_WORDS, end) == (2, 5 + len(whole))
+        assert data[ops[0] : ops[0] + ops[1]] == b"s.a" and data[ops[6] : ops[6] + ops[7]] == b"xy"
+
+
+@both_twins
+def test_a_stream_is_read_within_its_bounds(kind: str) -> None:
+    with pytest.raises(IndexError):
+        load_twin(TWINS, kind).read_stream(b"MSG", 0, 4, b"1")
+
+
+@given(
+    pieces=st.lists(
+        st.one_of(
+            st.integers(1, 9).map(lambda seq: frame(seq, seq)),
+            st.integers(1, 9).map(lambda seq: frame(seq, seq, headers=HEADERS)),
+            st.sampled_from(
+                [b"PING\r\n", b"MSG a 2 1\r\nx\r\n", b"MSG a 1 1\r\nx\r\n", b"HMSG a 1 9 1\r\nx\r\n", b"\r\n"]
+            ),
+        )
+    ),
+    cut=st.integers(0, 60),
+)
+def test_both_twins_read_a_stream_alike(pieces: list[bytes], cut: int) -> None:
+    data = b"".join(pieces)
+    data = data[: max(len(data) - cut, 0)]
+    py, c = (twin.read_stream(data, 0, len(data), b"1") for twin in load_twins(TWINS))
+    assert py == c

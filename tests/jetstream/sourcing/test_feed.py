@@ -97,8 +97,40 @@ def test_an_origin_that_falls_silent_is_asked_again(world: World) -> None:
     world.publish("o.a")
     world.pass_time(0.1)
     assert world.seqs("M") == [1] and not feed.is_silent
-    told = [line for _, line in world.server.host.lines if "origin is" in line]
-    assert [line.split(" account")[0] for line in told] == ["origin is silent", "origin is heard again"]
+
+
+def test_a_stall_is_told_within_ten_seconds_and_so_is_its_end(world: World) -> None:
+    world.make("A", subjects=["$JS.EVENT.ADVISORY.STREAM.*.M"])
+    world.make("M", mirror={"name": "O"})
+    world.pass_time(3)
+    for consumer in list(world.stream("O").consumers.values()):
+        consumer.close(409, "Consumer Deleted")
+    world.pass_time(10)
+    world.pass_time(20)
+    told = [line.split(" account")[0] for _, line in world.server.host.lines if line.startswith("copy ")]
+    assert told == ["copy stalled", "copy resumed"]
+    advisories = list(world.stream("A").store.messages(filters=["$JS.EVENT.ADVISORY.STREAM.*.M"]))
+    stalled, resumed = [each for each in advisories if "COPY" in each.subject]
+    assert stalled.subject.endswith("COPY_STALLED.M") and resumed.subject.endswith("COPY_RESUMED.M")
+    first = json.loads(stalled.payload)
+    assert first["origin"] == "O" and 5 * SECOND_NS < first["silent"] < 10 * SECOND_NS
+
+
+def test_a_message_that_is_refused_again_and_again_is_a_stall_too(world: World) -> None:
+    world.make("M", mirror={"name": "O"}, max_msgs=1, discard="new")
+    world.publish("o.1", "o.2")
+    world.pass_time(9)
+    (line,) = [line for _, line in world.server.host.lines if line.startswith("copy ")]
+    assert line.startswith("copy stalled") and "maximum messages exceeded" in line
+
+
+def test_what_is_over_in_a_moment_is_not_told(world: World) -> None:
+    world.make("M", mirror={"name": "X"})
+    world.pass_time(3)
+    world.make("X", subjects=["x"])
+    world.feed("M").restart()
+    world.pass_time(10)
+    assert not [line for _, line in world.server.host.lines if line.startswith("copy ")]
 
 
 def test_a_lost_delivery_makes_a_new_consumer(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from array import array
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from jetlake.clock import SECOND_NS
 from jetlake.jetstream.streams.commands import Append, Command, Put, Remove, Skip, Truncate
 from jetlake.jetstream.streams.config import limits
-from jetlake.jetstream.streams.log import LocalLog
+from jetlake.jetstream.streams.log import LocalLog, Then
 from jetlake.jetstream.streams.machine import StreamMachine
 from jetlake.ops import OP_MSG_ID, append_op
 from jetlake.store import FileOptions, FileStore, MemStore, StreamLimits
@@ -29,6 +30,7 @@ CONFIGS: list[dict[str, Any]] = [
     {"max_msgs_per_subject": 2, "discard": "new", "discard_new_per_subject": True},
     {"max_age": 3 * SECOND_NS, "allow_msg_ttl": True, "subject_delete_marker_ttl": 2 * SECOND_NS},
     {"retention": "interest"},
+    {"allow_msg_schedules": True, "allow_msg_ttl": True},
 ]
 HEADERS = [
     "",
@@ -40,10 +42,14 @@ HEADERS = [
     "Nats-Rollup: all",
     "Nats-TTL: 2s",
     "Nats-TTL: never",
+    "Nats-Schedule: @every 1s\r\nNats-Schedule-Target: s.z",
+    "Nats-Schedule: @at 2023-01-01T00:00:00Z\r\nNats-Schedule-Target: s.y\r\nNats-TTL: 2s",
+    "Nats-Schedule-Next: purge\r\nNats-Scheduler: s.a",
 ]
 BATCHES = st.lists(st.tuples(st.sampled_from(SUBJECTS), st.sampled_from(HEADERS)), min_size=1, max_size=6)
 STEPS = st.one_of(
     st.tuples(st.just("publish"), BATCHES),
+    st.tuples(st.just("batch"), BATCHES),
     st.tuples(st.just("purge"), st.fixed_dictionaries({}, optional={"filter": st.sampled_from(["s.a", "s.*"])})),
     st.tuples(st.just("purge"), st.fixed_dictionaries({"keep": st.integers(1, 3)})),
     st.tuples(st.just("purge"), st.fixed_dictionaries({"seq": st.integers(1, 12)})),
@@ -59,15 +65,17 @@ class Recorder:
     def __init__(self) -> None:
         self.commands: list[Command] = []
 
-    def submit(self, log: LocalLog, command: Command) -> Any:
-        result = _submit(log, command)
-        if isinstance(command, Append):
-            command = command._replace(data=bytes(command.data), ops=command.ops[:], stop=result)
+    def submit(self, log: LocalLog, command: Command, then: Then | None = None) -> None:
         self.commands.append(command)
-        return result
+        _submit(log, command, then)
+
+    def append(self, log: LocalLog, command: Append) -> int:
+        done = _append(log, command)
+        self.commands.append(command._replace(data=bytes(command.data), ops=command.ops[:], stop=done))
+        return done
 
 
-_submit = LocalLog.submit
+_submit, _append = LocalLog.submit, LocalLog.append
 
 
 def publish(server: InProcess, messages: list[tuple[str, str]]) -> None:
@@ -81,9 +89,19 @@ def publish(server: InProcess, messages: list[tuple[str, str]]) -> None:
     server.host.settle()
 
 
+def publish_batch(server: InProcess, messages: list[tuple[str, str]]) -> None:
+    """Publish as an atomic batch."""
+    members = []
+    for number, (subject, line) in enumerate(messages, 1):
+        lines = [line, "Nats-Batch-Id: b", f"Nats-Batch-Sequence: {number}"]
+        lines += ["Nats-Batch-Commit: 1"] if number == len(messages) else []
+        members.append((subject, "\r\n".join(filter(None, lines))))
+    publish(server, members)
+
+
 def run(server: InProcess, clock: FakeClock, steps: list[tuple[str, Any]], config: dict[str, Any]) -> None:
     fields = {"name": "S", "subjects": ["s.*"], "allow_rollup_hdrs": True, "duplicate_window": 2 * SECOND_NS}
-    fields |= config
+    fields |= {"allow_atomic": True} | config
     server.request("$JS.API.STREAM.CREATE.S", json.dumps(fields).encode())
     if "retention" in config:
         consumer = {
@@ -94,9 +112,13 @@ def run(server: InProcess, clock: FakeClock, steps: list[tuple[str, Any]], confi
     for kind, value in steps:
         if kind == "publish":
             publish(server, value)
+        elif kind == "batch":
+            publish_batch(server, value)
         elif kind == "wait":
             clock.advance(value)
             server.js.streams["S"]._expire()
+            if server.js.streams["S"].scheduler is not None:
+                server.js.streams["S"].scheduler._wake()
             server.host.settle()
         elif kind == "update":
             server.request("$JS.API.STREAM.UPDATE.S", json.dumps(fields | value).encode())
@@ -109,7 +131,10 @@ def look(machine: StreamMachine, now_ns: int) -> tuple[Any, ...]:
     """All that can be asked."""
     store = machine.store
     ids = [machine.find_msg_id(msg_id, now_ns) for msg_id in (b"one", b"two")]
-    return list(store.messages()), store.state(), store.subjects_state(), store.next_expiry_ns(), ids
+    live = [
+        each for each in machine.schedules.entries() if store.queries.last_seq(store.queries.filter(each[0])) == each[1]
+    ]
+    return list(store.messages()), store.state(), store.subjects_state(), store.next_expiry_ns(), ids, sorted(live)
 
 
 @settings(max_examples=60, deadline=None)
@@ -117,9 +142,17 @@ def look(machine: StreamMachine, now_ns: int) -> tuple[Any, ...]:
 def test_commands_that_rules_decided_make_the_same_stream_elsewhere(
     config: dict[str, Any], steps: list[tuple[str, Any]]
 ) -> None:
+    compare_elsewhere(config, steps, lambda command: command)
+
+
+def compare_elsewhere(
+    config: dict[str, Any], steps: list[tuple[str, Any]], carry: Callable[[Command], Command]
+) -> None:
+    """Let rules decide; then apply what they decided, carried somehow, to other stores, and compare."""
     clock, recorder = FakeClock(1_700_000_000 * SECOND_NS), Recorder()
     with tempfile.TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(LocalLog, "submit", lambda log, command: recorder.submit(log, command))
+        patch.setattr(LocalLog, "submit", lambda log, command, then=None: recorder.submit(log, command, then))
+        patch.setattr(LocalLog, "append", lambda log, command: recorder.append(log, command))
         server = InProcess(f"{directory}/server", FakeHost(clock=clock))
         run(server, clock, steps, config)
         origin = server.js.streams["S"].machine
@@ -134,7 +167,7 @@ def test_commands_that_rules_decided_make_the_same_stream_elsewhere(
             machine = StreamMachine(store, 2 * SECOND_NS)
             machine.msg_ids.is_loaded = True
             for command in recorder.commands:
-                machine.replay(command)
+                machine.replay(carry(command))
             ours, theirs = look(machine, clock()), look(origin, clock())
             assert _sizes_apart(ours) == _sizes_apart(theirs)
             store.stop()

@@ -24,6 +24,7 @@ from jetlake.jetstream.streams.meta import (
     write_meta,
 )
 from jetlake.testing.memfiles import MemFiles, PowerCut
+from jetlake.wire.go_time import ZonedTime
 
 META = StreamMeta(
     created_ns=1_700_000_000_123_456_789,
@@ -40,6 +41,13 @@ DATA = encode_meta(META)
 
 def test_what_is_written_is_read() -> None:
     assert decode_meta(DATA, "meta.json") == META
+
+
+def test_a_source_may_begin_at_a_time_of_another_zone() -> None:
+    source = StreamSource(name="X", opt_start_time=ZonedTime.at(1_700_000_000_000_000_000, 7200))
+    meta = replace(META, config=replace(META.config, sources=(source,)))
+    found = decode_meta(encode_meta(meta), "meta.json")
+    assert found.config.sources[0].opt_start_time == 1_700_000_000_000_000_000
 
 
 @given(st.integers(0, len(DATA) - 1), st.integers(0, 7))

@@ -224,3 +224,19 @@ def test_the_twins_admit_the_same(blocks: list[list[bytes]]) -> None:
         data, ops = batch(*(block(*lines) for lines in blocks))
         results.append((ids.admit(data, ops, 0, len(blocks), 1, 0, NO_LIMIT), ops, len(ids)))
     assert results[0] == results[1]
+
+
+@given(lines=st.lists(st.sampled_from([b"Nats-Msg-Id: a", b"Nats-Msg-Id:b", b"Nats-Msg-Id: ", b"X: 1"]), max_size=6))
+def test_what_was_admitted_elsewhere_is_taken_as_if_it_were_here(lines: list[bytes]) -> None:
+    for twin in load_twins(TWINS):
+        ids, others = twin.MsgIds(100), twin.MsgIds(100)
+        data, ops = batch(*map(block, lines))
+        end = ids.admit(data, ops, 0, len(lines), 5, 7, NO_LIMIT)
+        others.add(b"old", 1, -100)
+        others.take(data, ops, 0, end, 5, 7)
+        assert [others.find(name, 7) for name in (b"a", b"b", b"old")] == [
+            *(ids.find(name, 7) for name in (b"a", b"b")),
+            0,
+        ]
+        with pytest.raises(IndexError):
+            others.take(data, ops, 0, len(lines) + 1, 5, 7)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from jetlake.config.options import AccountJetStream, JetStreamLimits
 from jetlake.jetstream.errors import ApiError
 from jetlake.jetstream.streams.config import Republish, Storage, StreamConfig
-from jetlake.jetstream.streams.rules import check_config, check_update, refuse_later_work
+from jetlake.jetstream.streams.rules import check_config, check_update
 
 SECOND_NS = 10**9
 MINUTE_NS = 60 * SECOND_NS
@@ -58,24 +58,6 @@ def test_an_account_limits_max_bytes_by_storage() -> None:
     assert refusal(account, max_bytes=11)[0] == 10122
     assert check(account, max_bytes=11, storage=Storage.MEMORY).max_bytes == 11
     assert refusal(account, max_bytes=21, storage=Storage.MEMORY)[0] == 10122
-
-
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"allow_atomic": True},
-        {"allow_batched": True},
-        {"allow_msg_schedules": True},
-    ],
-)
-def test_later_work_is_refused(fields: dict[str, Any]) -> None:
-    config = check(**fields)
-    with pytest.raises(ApiError, match="not supported by JetLake yet"):
-        refuse_later_work(config)
-
-
-def test_everything_else_is_done() -> None:
-    refuse_later_work(check(allow_msg_ttl=True, allow_direct=True))
 
 
 def test_sealing_turns_the_rest_off() -> None:

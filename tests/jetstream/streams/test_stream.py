@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from jetlake.broker.broker import Broker
 from jetlake.jetstream.service import JetStream
-from jetlake.jetstream.streams import publish
+from jetlake.jetstream.streams import publish, slices
 from jetlake.jetstream.streams import stream as stream_module
 from jetlake.jetstream.streams.answers import refused_acks
 from jetlake.jetstream.streams.config import Retention
@@ -398,8 +398,12 @@ def test_a_message_whose_rules_fail_is_refused_and_the_next_is_stored(
 
 def purge_request(bench: Bench, **fields: Any) -> bytes:
     """Ask for a purge, and what is heard at once."""
+    return stream_request(bench, "PURGE", fields)
+
+
+def stream_request(bench: Bench, verb: str, fields: dict[str, Any]) -> bytes:
     payload = json.dumps(fields).encode()
-    return bench.client.say(b"PUB $JS.API.STREAM.PURGE.S in.9 %d\r\n%s\r\n" % (len(payload), payload))
+    return bench.client.say(b"PUB $JS.API.STREAM.%s.S in.9 %d\r\n%s\r\n" % (verb.encode(), len(payload), payload))
 
 
 @pytest.mark.parametrize(
@@ -409,7 +413,7 @@ def purge_request(bench: Bench, **fields: Any) -> bytes:
 def test_a_purge_of_many_takes_turns_with_others(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, fields: dict[str, int], purged: int, left: list[int]
 ) -> None:
-    monkeypatch.setattr(stream_module, "PURGED_COUNT_MAX", 3)
+    monkeypatch.setattr(slices, "REMOVED_COUNT_MAX", 3)
     stream = bench.create()
     for number in range(20):
         stream.store.append("s.a" if number % 2 == 0 else "s.b", b"")
@@ -421,8 +425,73 @@ def test_a_purge_of_many_takes_turns_with_others(
     assert stream.store.fast_state().msgs == 11 + len(left)
 
 
+@pytest.mark.parametrize(("fields", "left"), [({"seq": 15}, 6), ({"keep": 4}, 4)])
+def test_a_purge_of_many_of_all_subjects_takes_turns_with_others(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, fields: dict[str, int], left: int
+) -> None:
+    monkeypatch.setattr(slices, "REMOVED_COUNT_MAX", 3)
+    stream = bench.create()
+    for _ in range(20):
+        stream.store.append("s.a", b"")
+    assert purge_request(bench, **fields) == b"" and stream.store.fast_state().msgs == 17
+    bench.host.settle()
+    assert b'"purged":%d' % (20 - left) in bench.client.heard()
+    assert stream.store.fast_state().msgs == left and stream.store.fast_state().first_seq == 21 - left
+
+
+@pytest.mark.parametrize(
+    ("fields", "first_step", "left"),
+    [
+        ({"max_msgs": 5}, 17, [16, 17, 18, 19, 20]),
+        ({"max_msgs_per_subject": 2}, 17, [17, 18, 19, 20]),
+        ({"max_msgs": 12, "max_msgs_per_subject": 3}, 17, [15, 16, 17, 18, 19, 20]),
+        ({"max_msgs": 19}, 19, list(range(2, 21))),
+    ],
+)
+def test_lower_limits_take_turns_with_others(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, fields: dict[str, int], first_step: int, left: list[int]
+) -> None:
+    monkeypatch.setattr(slices, "REMOVED_COUNT_MAX", 3)
+    stream = bench.create()
+    for number in range(20):
+        stream.store.append("s.a" if number % 2 == 0 else "s.b", b"")
+    bench.host.settle()
+    config = {"name": "S", "subjects": ["s.*"], **fields}
+    assert stream_request(bench, "UPDATE", config) == b"" and stream.store.fast_state().msgs == first_step
+    bench.host.settle()
+    assert b'"error"' not in bench.client.heard()
+    assert stream.store.matching_seqs(">", 1, 99) == left
+    assert all(getattr(stream.config, name) == value for name, value in fields.items())
+
+
+def test_consumers_are_told_of_what_lower_limits_took(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "REMOVED_COUNT_MAX", 3)
+    stream = bench.create()
+    bench.client.say(b"PUB s.a 1\r\nx\r\n" * 20)
+    config = {"durable_name": "C", "ack_policy": "explicit"}
+    payload = json.dumps({"stream_name": "S", "config": config}).encode()
+    bench.client.say(b"PUB $JS.API.CONSUMER.DURABLE.CREATE.S.C in.9 %d\r\n%s\r\n" % (len(payload), payload))
+    bench.client.say(b'PUB $JS.API.CONSUMER.MSG.NEXT.S.C in.9 12\r\n{"batch":20}\r\n')
+    bench.host.settle()
+    assert len(stream.consumers["C"].ledger.pending_seqs) == 20
+    stream_request(bench, "UPDATE", {"name": "S", "subjects": ["s.*"], "max_msgs": 5})
+    bench.host.settle()
+    assert len(stream.consumers["C"].ledger.pending_seqs) == 5
+
+
+def test_an_update_that_is_refused_takes_no_message(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "REMOVED_COUNT_MAX", 3)
+    stream = bench.create()
+    for _ in range(20):
+        stream.store.append("s.a", b"")
+    bench.host.settle()
+    stream_request(bench, "UPDATE", {"name": "S", "subjects": ["s.*"], "max_msgs": 5, "storage": "memory"})
+    bench.host.settle()
+    assert stream.store.fast_state().msgs == 20
+
+
 def test_a_purge_of_many_that_fails_halfway_is_refused(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_module, "PURGED_COUNT_MAX", 3)
+    monkeypatch.setattr(slices, "REMOVED_COUNT_MAX", 3)
     stream = bench.create()
     for number in range(20):
         stream.store.append("s.a" if number % 2 == 0 else "s.b", b"")
@@ -435,7 +504,7 @@ def test_a_purge_of_many_that_fails_halfway_is_refused(bench: Bench, monkeypatch
 
 
 def test_a_stream_that_is_deleted_ends_its_purge(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_module, "PURGED_COUNT_MAX", 3)
+    monkeypatch.setattr(slices, "REMOVED_COUNT_MAX", 3)
     stream = bench.create()
     for number in range(20):
         stream.store.append("s.a" if number % 2 == 0 else "s.b", b"")

@@ -17,9 +17,10 @@ from jetlake.store.format import (
     EXPIRES,
     FLOOR,
     HEADERS_SIZE_MAX,
-    KNOWN_FLAGS,
+    IN_BATCH,
     MSG_ID,
     NEVER_NS,
+    NOT_MESSAGE,
     PAYLOAD_SIZE_MAX,
     RECORD_SIZE_MIN,
     SKIP,
@@ -42,7 +43,7 @@ PARTS = st.binary(max_size=300)
 @st.composite
 def records(draw: st.DrawFn) -> Record:
     """Any record: every combination of flags, any bytes, and an expiry just where the flag says so."""
-    flags = draw(st.integers(0, KNOWN_FLAGS))
+    flags = draw(st.integers(0, 255).filter(lambda flags: not (flags & IN_BATCH and flags & NOT_MESSAGE)))
     expires_ns = draw(I64) if flags & EXPIRES else 0
     return Record(flags, draw(PARTS), draw(PARTS), draw(PARTS), draw(U64), draw(I64), expires_ns)
 
@@ -201,10 +202,10 @@ def test_a_record_of_another_seed_is_refused(twin: ModuleType) -> None:
         twin.decode(data, 0, len(data), SEED + 1)
 
 
-@pytest.mark.parametrize("flag", [0x40, 0x80])
-def test_an_unknown_flag_is_refused_even_with_a_good_checksum(twin: ModuleType, flag: int) -> None:
-    data = twin.encode(SMALL._replace(flags=flag), SEED)
-    with pytest.raises(BadRecord, match=f"unknown flags 0x{flag:02x}"):
+@pytest.mark.parametrize("flag", [0x41, 0x82, 0x84, 0xC8])
+def test_only_a_message_is_in_a_batch(twin: ModuleType, flag: int) -> None:
+    data = twin.encode(Record(flag, b"a", b"", b"", 1, 1), SEED)
+    with pytest.raises(BadRecord, match=f"flags 0x{flag:02x} contradict each other"):
         twin.decode(data, 0, len(data), SEED)
 
 
@@ -263,5 +264,5 @@ def test_the_numbers_in_record_h_are_those_of_the_format() -> None:
     from jetlake.store.records import _record_c
 
     expected = {name: getattr(format, name) for name in _record_c.NUMBERS if hasattr(format, name)}
-    expected |= {"UNKNOWN_FLAGS": 0xFF & ~format.KNOWN_FLAGS, "TRAILER_SIZE": format.TRAILER.size}
+    expected |= {"TRAILER_SIZE": format.TRAILER.size}
     assert expected == _record_c.NUMBERS

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from msgspec.structs import replace
 
 from jetlake.jetstream import errors
 from jetlake.jetstream.api.request import Endpoint, Request
+from jetlake.jetstream.clustering import AnsweredBy
 from jetlake.jetstream.consumers.config import ConsumerConfig, CreateRequest, DeliverPolicy, read_create
 from jetlake.jetstream.consumers.consumer import Consumer
 from jetlake.jetstream.consumers.pause import Pause
@@ -30,16 +32,27 @@ _RESET = Struct("JSApiConsumerResetRequest", {"seq": UINT64})
 # Create and update
 
 
-def create_by_body(request: Request) -> None:
+def create(request: Request) -> None:
+    """Make a consumer, or change one."""
+    body, config = read_creation(request)
+    _create(request, body, config)
+
+
+def read_creation(request: Request) -> tuple[CreateRequest, ConsumerConfig]:
+    """What a request asks for, and the configuration with the name that the subject gives; raises ApiError."""
+    return _READERS[request.endpoint.pattern](request)
+
+
+def _by_body(request: Request) -> tuple[CreateRequest, ConsumerConfig]:
     """CONSUMER.CREATE.S: the name, if there is one, is in the body."""
     body = _read(request)
     _check_path(body.config.name)
     if body.config.durable_name:
         raise errors.CONSUMER_EPHEMERAL_WITH_DURABLE_NAME()
-    _create(request, body, body.config)
+    return body, body.config
 
 
-def create_by_name(request: Request) -> None:
+def _by_name(request: Request) -> tuple[CreateRequest, ConsumerConfig]:
     """CONSUMER.CREATE.S.C, perhaps with a filter behind it."""
     body, name = _read(request), request.names[1]
     _check_path(name)
@@ -51,10 +64,10 @@ def create_by_name(request: Request) -> None:
         raise errors.CONSUMER_MULTIPLE_FILTERS_NOT_ALLOWED()
     if filter and config.filter_subject != filter:
         raise errors.CONSUMER_CREATE_FILTER_SUBJECT_MISMATCH()
-    _create(request, body, replace(config, name=name))
+    return body, replace(config, name=name)
 
 
-def create_durable(request: Request) -> None:
+def _durable(request: Request) -> tuple[CreateRequest, ConsumerConfig]:
     """CONSUMER.DURABLE.CREATE.S.C, of older clients."""
     body, name = _read(request), request.names[1]
     _check_path(name)
@@ -62,7 +75,7 @@ def create_durable(request: Request) -> None:
         raise errors.CONSUMER_DURABLE_NAME_NOT_SET()
     if body.config.durable_name != name:
         raise errors.CONSUMER_DURABLE_NAME_NOT_MATCH_SUBJECT()
-    _create(request, body, replace(body.config, name=name))
+    return body, replace(body.config, name=name)
 
 
 def _read(request: Request) -> CreateRequest:
@@ -85,40 +98,67 @@ def _create(request: Request, body: CreateRequest, config: ConsumerConfig) -> No
         check_identity(stream, request.msg.headers)
         config, headers = for_copies(stream, config), identity_headers(stream)
     existing = stream.consumers.get(config.durable_name or config.name)
-    if existing is not None:  # only CONSUMER.PAUSE changes that
-        config = replace(config, pause_until=_in_utc(existing.config.pause_until))
-    elif any(map(json_problem, (config.pause_until or 0, config.opt_start_time or 0))):
-        raise errors.CONSUMER_CREATE("error creating store for consumer")
+    if existing is not None:
+        config = with_pause_of(existing.config, config)
+    else:
+        check_times(config)
     consumer = put_consumer(stream, stamped(config), body.action, pedantic=body.pedantic)
 
+    def reply(info: dict[str, Any]) -> None:
+        request.reply(info, headers=headers)
+
+    answer_when_durable(consumer, reply, request.fail, request.guarded, is_new=consumer is not existing)
+
+
+def answer_when_durable(
+    consumer: Consumer,
+    reply: Callable[[dict[str, Any]], None],
+    fail: Callable[[ApiError], None],
+    guarded: Callable[[Callable[[], None]], Callable[[], None]],
+    *,
+    is_new: bool,
+) -> None:
+    """Answer once a consumer that was made or changed is durable; a new one delivers from then on."""
+
     def updated() -> None:
-        request.reply(consumer.info(), headers=headers)
+        reply(consumer.info())
         tell_pause()
 
     def tell_pause() -> None:
-        if consumer.pause.is_on(request.host.clock()):
+        if consumer.pause.is_on(consumer.host.clock()):
             consumer.events.paused(consumer.pause.until_ns, True)
 
-    if consumer is existing:
-        consumer.when_durable(request.guarded(updated))
+    if not is_new:
+        consumer.when_durable(guarded(updated))
         return
     info = consumer.info()
 
     def created() -> None:
         if consumer.keeper is not None:
             consumer.keeper.failed = None
-        request.reply(info, headers=headers)
+        reply(info)
         consumer.events.action("create")
         tell_pause()
         consumer.release()
 
     def failed(error: BaseException) -> None:
         delete_consumer(consumer, lambda: None)
-        request.fail(errors.CONSUMER_STORE_FAILED("consumer state can not be written"))
+        fail(errors.CONSUMER_STORE_FAILED("consumer state can not be written"))
 
     if consumer.keeper is not None:
         consumer.keeper.failed = failed
-    consumer.when_durable(request.guarded(created))
+    consumer.when_durable(guarded(created))
+
+
+def check_times(config: ConsumerConfig) -> None:
+    """Raise ApiError for times that cannot be kept."""
+    if any(map(json_problem, (config.pause_until or 0, config.opt_start_time or 0))):
+        raise errors.CONSUMER_CREATE("error creating store for consumer")
+
+
+def with_pause_of(old: ConsumerConfig, config: ConsumerConfig) -> ConsumerConfig:
+    """A changed configuration rests as long as the old one did: only CONSUMER.PAUSE changes that. Raises ApiError."""
+    return replace(config, pause_until=_in_utc(old.pause_until))
 
 
 def _in_utc(time_ns: int | None) -> int | None:
@@ -267,16 +307,24 @@ def _reset_seq(consumer: Consumer, seq: int) -> int:
 _CREATED = "consumer_create_response"
 _BLANK_PAGE = {"total": 0, "offset": 0, "limit": 0, "consumers": []}
 
+_NOT_PAUSED = {"paused": False, "pause_until": ZERO_TIME}
+_MAKER, _DELIVERER = AnsweredBy.MAKER, AnsweredBy.DELIVERER
+
+_READERS = {
+    "CONSUMER.CREATE.*": _by_body,
+    "CONSUMER.CREATE.*.*": _by_name,
+    "CONSUMER.CREATE.*.*.>": _by_name,
+    "CONSUMER.DURABLE.CREATE.*.*": _durable,
+}
+CREATIONS = tuple(_READERS)
+
 ENDPOINTS = [
-    Endpoint("CONSUMER.CREATE.*", _CREATED, create_by_body),
-    Endpoint("CONSUMER.CREATE.*.*", _CREATED, create_by_name),
-    Endpoint("CONSUMER.CREATE.*.*.>", _CREATED, create_by_name),
-    Endpoint("CONSUMER.DURABLE.CREATE.*.*", _CREATED, create_durable),
-    Endpoint("CONSUMER.INFO.*.*", "consumer_info_response", info),
+    *(Endpoint(pattern, _CREATED, create, answered_by=_MAKER) for pattern in CREATIONS),
+    Endpoint("CONSUMER.INFO.*.*", "consumer_info_response", info, answered_by=_DELIVERER),
     Endpoint("CONSUMER.NAMES.*", "consumer_names_response", names, _BLANK_PAGE),
     Endpoint("CONSUMER.LIST.*", "consumer_list_response", list_consumers, _BLANK_PAGE),
-    Endpoint("CONSUMER.DELETE.*.*", "consumer_delete_response", delete),
-    Endpoint("CONSUMER.PAUSE.*.*", "consumer_pause_response", pause, {"paused": False, "pause_until": ZERO_TIME}),
-    Endpoint("CONSUMER.UNPIN.*.*", "consumer_unpin_response", unpin),
-    Endpoint("CONSUMER.RESET.*.*", "consumer_reset_response", reset, {"reset_seq": 0}),
+    Endpoint("CONSUMER.DELETE.*.*", "consumer_delete_response", delete, answered_by=_MAKER),
+    Endpoint("CONSUMER.PAUSE.*.*", "consumer_pause_response", pause, _NOT_PAUSED, answered_by=_DELIVERER),
+    Endpoint("CONSUMER.UNPIN.*.*", "consumer_unpin_response", unpin, answered_by=_DELIVERER),
+    Endpoint("CONSUMER.RESET.*.*", "consumer_reset_response", reset, {"reset_seq": 0}, answered_by=_DELIVERER),
 ]

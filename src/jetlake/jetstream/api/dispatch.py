@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 from jetlake.broker.account import Account
 from jetlake.broker.subscription import Msg
 from jetlake.jetstream import advisories, errors
-from jetlake.jetstream.api import account_info, compact, consumers, messages, snapshots, streams
+from jetlake.jetstream.api import account_info, compact, consumers, messages, remotes, snapshots, streams
 from jetlake.jetstream.api.direct import direct_get
 from jetlake.jetstream.api.request import EndpointTable, Request
 from jetlake.jetstream.api_level import exceeds_api_level
 from jetlake.subjects import decode_subject
 
 if TYPE_CHECKING:
+    from jetlake.jetstream.clustering import Cluster
     from jetlake.jetstream.host import Host
     from jetlake.jetstream.js_account import JsAccount
     from jetlake.jetstream.streams.stream import Stream
@@ -37,14 +38,16 @@ _TABLE = EndpointTable(
         *consumers.ENDPOINTS,
     ]
 )
-_OWN_TABLE = EndpointTable(compact.ENDPOINTS)
+_OWN_TABLE = EndpointTable([*compact.ENDPOINTS, *remotes.ENDPOINTS])
 
 
 class Api:
     """The API of one account; `js_account` is None where JetStream is not enabled for it."""
 
-    def __init__(self, account: Account, js_account: JsAccount | None, host: Host) -> None:
-        self.account, self.js_account, self.host = account, js_account, host
+    def __init__(
+        self, account: Account, js_account: JsAccount | None, host: Host, cluster: Cluster | None = None
+    ) -> None:
+        self.account, self.js_account, self.host, self.cluster = account, js_account, host, cluster
         self.subscription = account.subscribe(_PREFIX + b">", self.handle)
         account.subscribe(_OWN_PREFIX + b">", self.handle_own)
 
@@ -84,13 +87,18 @@ class Api:
             advisories.api_audit(self.account, self.host, msg, response)
 
     def _admit(self, request: Request) -> None:
-        if request.endpoint.is_for_clusters:
+        handler = request.endpoint.handler
+        if self.cluster is not None:
+            if not self.cluster.answers(request):
+                return
+            handler = self.cluster.handler(request.endpoint.pattern) or handler
+        elif request.endpoint.is_for_clusters:
             raise errors.CLUSTER_REQUIRED()
         if exceeds_api_level(request.msg.headers):
             raise errors.REQUIRED_API_LEVEL()
         if self.js_account is None:
             raise errors.NOT_ENABLED_FOR_ACCOUNT()
-        request.endpoint.handler(request)
+        handler(request)
 
     def _direct_get(self, msg: Msg) -> bool:
         name, _, key = decode_subject(msg.subject[len(_DIRECT_GET) :]).partition(".")

@@ -11,6 +11,7 @@ from jetlake.jetstream.api.request import Endpoint, Request
 from jetlake.jetstream.api.stream_info import readable
 from jetlake.jetstream.errors import ApiError
 from jetlake.jetstream.json.shape import BOOL, INT, STRING, STRINGS, TIME, UINT64, Struct, is_empty_request, is_json
+from jetlake.jetstream.streams import slices
 from jetlake.jetstream.streams.config import Storage
 from jetlake.jetstream.streams.rules import is_valid_subject
 from jetlake.store import StoredMsg
@@ -129,7 +130,7 @@ def purge(request: Request) -> None:
     if filter and not is_valid_subject(filter):
         answer(0)
     else:
-        stream.purge_in_slices(filter or ">", seq, keep, answer, request.guarded)
+        slices.purge(stream, filter or ">", seq, keep, answer, request.guarded)
 
 
 ENDPOINTS = [

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jetlake.errors import BadRequest, StoreError
 from jetlake.jetstream import errors
+from jetlake.jetstream.clustering import AnsweredBy
 from jetlake.jetstream.errors import ApiError
 from jetlake.jetstream.json.shape import Struct, read_request
 from jetlake.subjects import decode_subject
@@ -38,7 +39,9 @@ class Endpoint(NamedTuple):
     type: str
     handler: Handler
     blank: Mapping[str, Any] = {}  # what stands beside an error: the fields that a response has even when empty
-    is_for_clusters: bool = False  # refused before anything else is looked at
+    is_for_clusters: bool = False  # refused before anything else is looked at, by a server that is alone
+    answered_by: AnsweredBy = AnsweredBy.STREAM_LEADER  # in a cluster
+    is_secret: bool = False  # not counted, since what is counted is audited with its payload
 
 
 class Request:
@@ -57,6 +60,10 @@ class Request:
     @property
     def host(self) -> Host:
         return self._api.host
+
+    @property
+    def account_name(self) -> str:
+        return self._api.account.name
 
     @property
     def account(self) -> JsAccount:
@@ -107,6 +114,7 @@ class Request:
         return run
 
     def _answer(self, response: dict[str, Any], is_counted: bool, error_count: int, headers: bytes = b"") -> None:
+        is_counted = is_counted and not self.endpoint.is_secret
         self._api.answer(self.msg, encode_json(response), is_counted, error_count, headers)
 
 

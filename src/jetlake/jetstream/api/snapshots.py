@@ -10,9 +10,10 @@ from jetlake.broker.client_info import client_info
 from jetlake.jetstream import errors
 from jetlake.jetstream.api.request import Endpoint, Request
 from jetlake.jetstream.api.stream_info import stream_info
+from jetlake.jetstream.clustering import AnsweredBy
 from jetlake.jetstream.json.shape import BOOL, INT, STRING, TIME, UINT64, List, Map, Struct, is_empty_request
 from jetlake.jetstream.streams.config import CONFIG, StreamConfig
-from jetlake.jetstream.streams.rules import is_valid_subject, refuse_later_work
+from jetlake.jetstream.streams.rules import is_valid_subject
 from jetlake.subjects import is_literal
 
 _SNAPSHOT = Struct(
@@ -76,7 +77,6 @@ def restore(request: Request) -> None:
     config = request.account.checked(replace(config, name=name), pedantic=False)
     if name in request.account.streams:
         raise errors.STREAM_NAME_EXIST_RESTORE_FAILED()
-    refuse_later_work(config)
     receiving = Receiving(request.account, config, _client(request))
     receiving.begin()
     request.reply({"deliver_subject": receiving.subject})
@@ -90,5 +90,11 @@ def _client(request: Request) -> dict[str, Any]:
 
 ENDPOINTS = [
     Endpoint("STREAM.SNAPSHOT.*", "stream_snapshot_response", snapshot),
-    Endpoint("STREAM.RESTORE.*", "stream_restore_response", restore, {"deliver_subject": ""}),
+    Endpoint(
+        "STREAM.RESTORE.*",
+        "stream_restore_response",
+        restore,
+        {"deliver_subject": ""},
+        answered_by=AnsweredBy.META_LEADER,
+    ),
 ]

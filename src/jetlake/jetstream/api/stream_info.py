@@ -26,7 +26,10 @@ def stream_info(
     with_deleted: bool = False,
     subjects: bytes | None = None,
 ) -> dict[str, Any]:
-    """The fields of a StreamInfo. Which calls show what is nats-server's choice. `subjects` is a JSON object."""
+    """The fields of a StreamInfo. Which calls show what is nats-server's choice. `subjects` is a JSON object.
+
+    `with_cluster` is for a server that is alone: in a cluster all calls show it.
+    """
     host = stream.host
     info: dict[str, Any] = {
         "config": config_json(stream.config, with_server=with_server),
@@ -35,7 +38,9 @@ def stream_info(
     }
     if with_domain and host.options.jetstream.domain:
         info["domain"] = host.options.jetstream.domain
-    if with_cluster:
+    if (cluster := stream.js.service.cluster) is not None:
+        info["cluster"] = cluster.stream_block(stream)
+    elif with_cluster:
         info["cluster"] = {"leader": host.server_name}
     info |= stream.copying.info()
     info["ts"] = format_time(host.clock())

@@ -8,7 +8,9 @@ from typing import Any
 from jetlake.jetstream import errors
 from jetlake.jetstream.api.request import Endpoint, Request
 from jetlake.jetstream.api.stream_info import stream_info
+from jetlake.jetstream.clustering import AnsweredBy
 from jetlake.jetstream.json.shape import BOOL, INT, STRING, Struct, is_empty_request, is_json
+from jetlake.jetstream.streams import slices
 from jetlake.jetstream.streams.answers import Failed
 from jetlake.jetstream.streams.config import parse_request, with_level
 from jetlake.jetstream.streams.rules import check_create, check_sizes, is_valid_subject
@@ -19,8 +21,10 @@ LIST_MAX = 256
 SUBJECTS_MAX = 100_000
 
 _BLANK_PAGE = {"total": 0, "offset": 0, "limit": 0}
-_NAMES = Struct("JSApiStreamNamesRequest", {"offset": INT, "subject": STRING})
-_LIST = Struct("JSApiStreamListRequest", {"offset": INT, "subject": STRING})
+_PAGES = {
+    name: Struct(name, {"offset": INT, "subject": STRING})
+    for name in ("JSApiStreamNamesRequest", "JSApiStreamListRequest")
+}
 _INFO = Struct("JSApiStreamInfoRequest", {"offset": INT, "deleted_details": BOOL, "subjects_filter": STRING})
 
 
@@ -48,13 +52,17 @@ def update(request: Request) -> None:
         raise errors.STREAM_NAME_MISMATCH()
     stream, config = request.stream, with_level(config)
     check_sizes(config)  # once more, since its level counts
-    request.account.update(stream, config)
-    _answer_when_ready(
-        request,
-        stream,
-        lambda: request.reply(stream_info(stream)),
-        lambda error: request.fail(errors.STREAM_UPDATE(error.description)),
-    )
+
+    def finish() -> None:
+        request.account.update(stream, config)
+        _answer_when_ready(
+            request,
+            stream,
+            lambda: request.reply(stream_info(stream)),
+            lambda error: request.fail(errors.STREAM_UPDATE(error.description)),
+        )
+
+    slices.shrink(stream, request.account.updated(stream, config), finish, request.guarded)
 
 
 def _answer_when_ready(request: Request, stream: Stream, done: Callable[[], None], failed: Failed) -> None:
@@ -65,11 +73,11 @@ def _answer_when_ready(request: Request, stream: Stream, done: Callable[[], None
 def delete(request: Request) -> None:
     if not is_empty_request(request.payload):
         raise errors.NOT_EMPTY_REQUEST()
-    request.account.delete(request.stream, lambda: request.reply({"success": True}), request.fail)
+    request.account.remove(request.stream, lambda: request.reply({"success": True}), request.fail)
 
 
 def names(request: Request) -> None:
-    offset, subject = _page(request, _NAMES)
+    offset, subject = read_page(request, "JSApiStreamNamesRequest")
     found = [stream.config.name for stream in request.account.streams_about(subject)]
     offset = min(offset, len(found))
     page = found[offset : offset + NAMES_MAX]
@@ -77,7 +85,7 @@ def names(request: Request) -> None:
 
 
 def list_all(request: Request) -> None:
-    offset, subject = _page(request, _LIST)
+    offset, subject = read_page(request, "JSApiStreamListRequest")
     found = request.account.streams_about(subject)
     offset = min(offset, len(found))
     page = [stream_info(stream, with_server=False) for stream in found[offset : offset + LIST_MAX]]
@@ -101,17 +109,19 @@ def info(request: Request) -> None:
     request.reply({**page, **stream_info(stream, with_cluster=True, with_deleted=details, subjects=subjects)})
 
 
-def _page(request: Request, shape: Struct) -> tuple[int, str]:
+def read_page(request: Request, type: str) -> tuple[int, str]:
     """Where a list begins, and what it is about."""
-    fields = request.read(shape) if is_json(request.payload) else {}
+    fields = request.read(_PAGES[type]) if is_json(request.payload) else {}
     return max(fields.get("offset", 0), 0), fields.get("subject", "")
 
 
+_META = AnsweredBy.META_LEADER
+
 ENDPOINTS = [
-    Endpoint("STREAM.CREATE.*", "stream_create_response", create),
-    Endpoint("STREAM.UPDATE.*", "stream_update_response", update),
-    Endpoint("STREAM.DELETE.*", "stream_delete_response", delete),
-    Endpoint("STREAM.NAMES", "stream_names_response", names, {**_BLANK_PAGE, "streams": None}),
-    Endpoint("STREAM.LIST", "stream_list_response", list_all, {**_BLANK_PAGE, "streams": []}),
-    Endpoint("STREAM.INFO.*", "stream_info_response", info, _BLANK_PAGE),
+    Endpoint("STREAM.CREATE.*", "stream_create_response", create, answered_by=_META),
+    Endpoint("STREAM.UPDATE.*", "stream_update_response", update, answered_by=_META),
+    Endpoint("STREAM.DELETE.*", "stream_delete_response", delete, answered_by=_META),
+    Endpoint("STREAM.NAMES", "stream_names_response", names, {**_BLANK_PAGE, "streams": None}, answered_by=_META),
+    Endpoint("STREAM.LIST", "stream_list_response", list_all, {**_BLANK_PAGE, "streams": []}, answered_by=_META),
+    Endpoint("STREAM.INFO.*", "stream_info_response", info, _BLANK_PAGE, answered_by=AnsweredBy.STREAM_MEMBER),
 ]

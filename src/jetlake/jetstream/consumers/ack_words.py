@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from jetlake.jetstream.json.shape import DURATION, BadShape, Place, Struct
 from jetlake.jetstream.json.syntax import BadJson, parse_values
-from jetlake.jetstream.streams.publish import parse_duration
+from jetlake.jetstream.streams.durations import parse_duration
 
 _OLD_TOKENS = 9
 _NEW_TOKENS_MIN = 11

@@ -26,6 +26,8 @@ def consumer_info(consumer: Consumer, now_ns: int, *, with_server: bool) -> dict
         "num_waiting": len(consumer.requests),
         "num_pending": consumer.num_pending(),
     }
+    if (cluster := consumer.stream.js.service.cluster) is not None:
+        info["cluster"] = cluster.consumer_block(consumer)
     if consumer.push is not None and consumer.push.is_active:
         info["push_bound"] = True
     if consumer.pause.is_on(now_ns):

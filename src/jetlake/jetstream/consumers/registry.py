@@ -11,26 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
-from jetlake.jetstream import errors
 from jetlake.jetstream.consumers.ack_words import account_hash
+from jetlake.jetstream.consumers.admission import ConsumerSurroundings, admit_consumer
 from jetlake.jetstream.consumers.config import Action, ConsumerConfig
 from jetlake.jetstream.consumers.consumer import Consumer
-from jetlake.jetstream.consumers.rules import (
-    INACTIVE_DEFAULT_NS,
-    NAME_SIZE_MAX,
-    Ceilings,
-    check_config,
-    check_partition,
-    check_update,
-    check_work_queue,
-    same_config,
-    with_defaults,
-)
+from jetlake.jetstream.consumers.rules import Ceilings
 from jetlake.jetstream.consumers.state_files import REPLACED, Keeper, Kept, Unreadable
-from jetlake.jetstream.streams.config import Retention
-from jetlake.subjects import encode_subject
 
 if TYPE_CHECKING:
     from jetlake.jetstream.js_account import JsAccount
@@ -43,40 +29,33 @@ DROPPED_AT_ONCE = 100  # consumers of a deleted stream that go before others hav
 
 def put_consumer(stream: Stream, config: ConsumerConfig, action: Action, *, pedantic: bool = False) -> Consumer:
     """Make a consumer, or change the one that has its name; raises ApiError. It is not durable, nor released, yet."""
-    ceilings = ceilings_of(stream.js)
-    config = with_defaults(config, stream.config, ceilings, pedantic=pedantic)
-    check_config(config, stream.config, ceilings)
-    name = config.durable_name or config.name
-    existing: Consumer | None = stream.consumers.get(name) if name else None
-    if existing is not None:
-        _change(existing, config, action)
-        return existing
-    if action is Action.UPDATE:
-        raise errors.CONSUMER_DOES_NOT_EXIST()
-    if _counts(config):
-        _check_count(stream)
-    if stream.config.retention is Retention.WORKQUEUE:
-        check_work_queue(config, [other.config for other in stream.consumers.values()])
-    if len(encode_subject(name)) > NAME_SIZE_MAX:
-        raise errors.CONSUMER_NAME_TOO_LONG(NAME_SIZE_MAX)
-    return _add(stream, name or _new_name(stream), config if config.is_durable else _with_threshold(config), None)
+    name, config, is_new = admit_consumer(config, action, surroundings(stream), pedantic=pedantic)
+    if is_new:
+        return make_consumer(stream, name or new_name(stream), config, stream.host.clock())
+    existing: Consumer = stream.consumers[name]
+    existing.update(config)
+    return existing
 
 
-def _change(consumer: Consumer, config: ConsumerConfig, action: Action) -> None:
-    if action is Action.CREATE and not same_config(consumer.config, config):
-        raise errors.CONSUMER_ALREADY_EXISTS()
-    if consumer.stream.config.retention is Retention.WORKQUEUE:
-        others = [other.config for other in consumer.stream.consumers.values() if other is not consumer]
-        check_partition(config, others)
-    is_bound = consumer.push is not None and consumer.account.has_interest(consumer.push.subject)
-    check_update(consumer.config, config, is_bound=is_bound)
-    # What it is decides, not what it is called now: a durable without a threshold gets none by losing its durable name.
-    is_lasting = consumer.config.is_durable or not consumer.config.inactive_threshold
-    consumer.update(config if is_lasting else _with_threshold(config))
+def make_consumer(stream: Stream, name: str, config: ConsumerConfig, created_ns: int) -> Consumer:
+    """Make a consumer that was admitted. It is not durable, nor released, yet."""
+    return _add(stream, name, config, created_ns, None)
 
 
-def _add(stream: Stream, name: str, config: ConsumerConfig, kept: Kept | None) -> Consumer:
-    consumer = Consumer(stream, name, config, stream.host.clock() if kept is None else kept.created_ns)
+def surroundings(stream: Stream) -> ConsumerSurroundings:
+    """What decides about a consumer of a stream that is here."""
+
+    def is_bound(name: str) -> bool:
+        consumer: Consumer = stream.consumers[name]
+        return consumer.push is not None and consumer.account.has_interest(consumer.push.subject)
+
+    return ConsumerSurroundings(
+        stream.config, stream.consumers, ceilings_of(stream.js), stream.js.limits.max_consumers, is_bound
+    )
+
+
+def _add(stream: Stream, name: str, config: ConsumerConfig, created_ns: int, kept: Kept | None) -> Consumer:
+    consumer = Consumer(stream, name, config, created_ns)
     if kept is not None:
         consumer.start_seq = kept.start_seq or consumer.start_seq
         consumer.restore(kept.state)
@@ -113,27 +92,8 @@ def ceilings_of(js: JsAccount) -> Ceilings:
     return Ceilings(limits.max_ack_pending, limits.max_request_batch, js.limits.max_ack_pending)
 
 
-def _check_count(stream: Stream) -> None:
-    count_max, account_max = stream.config.max_consumers, stream.js.limits.max_consumers
-    if count_max <= 0 or 0 < account_max < count_max:
-        count_max = account_max
-    if not 0 < count_max <= len(stream.consumers):
-        return
-    if count_max <= sum(_counts(other.config) for other in stream.consumers.values()):
-        raise errors.MAXIMUM_CONSUMERS()
-
-
-def _counts(config: ConsumerConfig) -> bool:
-    """Whether a consumer is one of those that are limited."""
-    return not (config.direct or config.sourcing)
-
-
-def _with_threshold(config: ConsumerConfig) -> ConsumerConfig:
-    """One that is not durable always goes when nobody uses it."""
-    return config if config.inactive_threshold > 0 else replace(config, inactive_threshold=INACTIVE_DEFAULT_NS)
-
-
-def _new_name(stream: Stream) -> str:
+def new_name(stream: Stream) -> str:
+    """A name for a consumer that was given none."""
     while (name := account_hash(secrets.token_hex(16))) in stream.consumers:
         pass
     return name
@@ -200,7 +160,7 @@ def adopt_consumers(stream: Stream, kept: Iterable[Adopted]) -> None:
     """Give a stream that is being opened consumers which have no files to be recovered from."""
     for each in kept:
         state = Kept(each.name, each.created_ns, each.config, each.state, 0, [], "")
-        _add(stream, each.name, each.config, state)
+        _add(stream, each.name, each.config, each.created_ns, state)
         if stream.directory is None:
             stream.consumers[each.name].release()
 
@@ -221,7 +181,7 @@ def recover_consumers(stream: Stream) -> None:
     unreadable, base = list(found.unreadable), stream.consumer_files.base
     for each in found.kept:
         try:
-            _add(stream, each.name, each.config, each)
+            _add(stream, each.name, each.config, each.created_ns, each)
         except Exception as error:  # whatever it is about one, it must not cost the others
             unreadable.append(Unreadable(each.path, base(each.name), each.created_ns, error))
     made_ns = {base(each.name): each.created_ns for each in found.kept}

@@ -21,9 +21,9 @@ from jetlake.jetstream.errors import ApiError
 from jetlake.jetstream.json.shape import Struct, read_request
 from jetlake.jetstream.snapshots.draft import DraftConsumer, StreamDraft
 from jetlake.jetstream.streams.config import CONFIG, Compression, StreamConfig, with_level
+from jetlake.jetstream.streams.durations import parse_ttl
 from jetlake.jetstream.streams.meta import LOCK_NAME, account_directory
-from jetlake.jetstream.streams.publish import parse_ttl
-from jetlake.jetstream.streams.rules import check_config, refuse_later_work
+from jetlake.jetstream.streams.rules import check_config
 from jetlake.ops import OP_SPECIAL, OP_WORDS
 from jetlake.store import Compression as StoreCompression
 from jetlake.store import FileOptions
@@ -146,7 +146,6 @@ class _Import:
             self._problems.append(f"it had {config.num_replicas} replicas, and has one now")
             config = replace(config, num_replicas=1)
         config = check_config(config, pedantic=False, account=AccountJetStream(), server=JetStreamLimits())
-        refuse_later_work(config)
         return with_level(config)
 
     def _copy(self, draft: StreamDraft, live: Live) -> SequenceSet:

@@ -140,6 +140,41 @@ def read_frames(data):
     return ops
 
 
+def read_stream(data, Py_ssize_t start, Py_ssize_t end, bytes sid not None):
+    """The operations of whole frames of one subscription, and where they end; see `deliveries.py`."""
+    cdef Py_ssize_t size, count = 0, room = 0
+    cdef const uint8_t* text = <const uint8_t*>bytes_of(data, &size)
+    cdef const uint8_t* wanted = sid
+    cdef size_t wanted_size = len(sid)
+    cdef uint64_t at, stop, place
+    cdef array.array ops = array.clone(_TEMPLATE, 0, False)
+    cdef PubOp* op
+    if not 0 <= start <= end <= size:
+        raise IndexError(f"range {start}..{end} of {size} bytes")
+    if size > 0xFFFFFFFF:
+        raise ValueError(f"buffer of {size} bytes: offsets are of 32 bits")
+    at, stop = <uint64_t>start, <uint64_t>end
+    while at < stop:
+        if count == room:
+            room = 64 if room == 0 else 2 * room
+            array.resize(ops, room * (sizeof(PubOp) // sizeof(uint32_t)))
+        op = <PubOp*>ops.data.as_voidptr + count
+        place = at
+        if not _read_frame(text, &at, stop, op):
+            break
+        if not _is_of(text, <uint64_t>op.subject_start + op.subject_size + 1, stop, wanted, wanted_size):
+            at = place
+            break
+        count += 1
+    array.resize(ops, count * (sizeof(PubOp) // sizeof(uint32_t)))
+    return ops, <Py_ssize_t>at
+
+
+cdef inline bint _is_of(const uint8_t* text, uint64_t at, uint64_t end, const uint8_t* sid, size_t size) noexcept nogil:
+    """Whether a frame is of a subscription: its id stands at an offset, in a line that goes on."""
+    return size < end - at and memcmp(text + at, sid, size) == 0 and text[at + size] == 32
+
+
 cdef bint _read_frame(const uint8_t* text, uint64_t* at, uint64_t end, PubOp* op) noexcept nogil:
     """Read the frame at an offset and move it to the next; False when there is none."""
     cdef uint64_t starts[WORDS_MAX]

@@ -76,6 +76,30 @@ def read_frames(data: Buffer) -> array[int]:
     return ops
 
 
+def read_stream(data: Buffer, start: int, end: int, sid: bytes) -> tuple[array[int], int]:
+    """The operations of whole frames of one subscription, and where they end; see `deliveries.py`."""
+    if not 0 <= start <= end <= len(data):
+        raise IndexError(f"range {start}..{end} of {len(data)} bytes")
+    ops = array("I")
+    while start < end:
+        line_end = data.find(b"\r\n", start, end)
+        words = bytes(data[start:line_end]).split(b" ") if line_end >= 0 else []
+        if len(words) < 4 or words[2] != sid or not words[-1].isdigit() or len(words[-1]) > 9:
+            break
+        stop = line_end + 2 + int(words[-1]) + 2
+        try:
+            found = read_frames(bytes(data[start:stop])) if stop <= end else None
+        except ValueError:
+            found = None
+        if found is None:
+            break
+        for field in (0, 2, 4, 6):
+            found[field] += start
+        ops.extend(found)
+        start = stop
+    return ops, start
+
+
 def read_run(
     data: Buffer,
     ops: array[int],

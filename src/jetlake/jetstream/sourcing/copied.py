@@ -10,12 +10,11 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from jetlake.broker.transform import SubjectTransform
-from jetlake.errors import BadRequest, LimitExceeded, StoreError
 from jetlake.jetstream import errors
 from jetlake.jetstream.errors import ApiError
 from jetlake.jetstream.streams.commands import Put, Skip
 from jetlake.jetstream.streams.config import StreamSource
-from jetlake.jetstream.streams.publish import parse_ttl
+from jetlake.jetstream.streams.durations import parse_ttl
 from jetlake.store.format import NEVER_NS
 from jetlake.subjects import decode_subject
 from jetlake.wire.headers import header_value
@@ -71,7 +70,7 @@ class Transforms:
 
 def put_copy(stream: Stream, copied: Copied, seq: int, time_ns: int, *, takes_id: bool) -> None:
     """Store one copy; raises ApiError when the stream cannot take it now."""
-    config, machine, headers = stream.config, stream.machine, copied.headers
+    config, headers = stream.config, copied.headers
     size = len(headers) + len(copied.payload)
     if 0 <= config.max_msg_size < size:
         raise errors.STREAM_MESSAGE_EXCEEDS_MAXIMUM()
@@ -80,19 +79,13 @@ def put_copy(stream: Stream, copied: Copied, seq: int, time_ns: int, *, takes_id
     stream.js.check_room(config.storage, size)
     msg_id = (header_value(headers, MSG_ID) or b"") if takes_id else b""
     if stream.interest is not None and not stream.interest.wants(copied.subject):
-        stream.log.submit(Skip(seq, machine.next_time_ns(time_ns), msg_id))
+        stream.log.submit(Skip(seq, stream.log.next_time_ns(time_ns), msg_id))
         return
     subject = decode_subject(copied.subject)
     replaces = _replaced(subject, headers) if config.allow_rollup_hdrs and ROLLUP in headers else ""
     ttl_ns = _ttl_ns(headers) if config.allow_msg_ttl and TTL in headers else 0
     expires_ns = min(time_ns + ttl_ns, NEVER_NS) if ttl_ns else 0
-    try:
-        machine.store.check_new(copied.subject, headers, copied.payload, is_rollup=bool(replaces))
-        stream.log.submit(Put(seq, time_ns, subject, headers, copied.payload, expires_ns, msg_id, replaces))
-    except (BadRequest, LimitExceeded, StoreError) as error:
-        raise errors.STREAM_STORE_FAILED(errors.reason(error)) from None
-    if replaces:
-        stream.purged(replaces)
+    stream.put(Put(seq, time_ns, subject, headers, copied.payload, expires_ns, msg_id, replaces))
 
 
 def _replaced(subject: str, headers: bytes) -> str:

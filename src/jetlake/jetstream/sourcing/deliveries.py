@@ -2,6 +2,9 @@
 
 `read_frames(data)` makes operations (see `jetlake.ops`) of whole MSG and HMSG frames.
 
+`read_stream(data, start, end, sid)` does the same for what came from a socket: it stops in front of a frame that is not
+whole, or is of another subscription, or any other line, and returns where that is, too.
+
 `read_run(data, ops, first, stop, consumer, consumer_seq, seq, seqs, times)` reads the reply subjects of operations
 first..stop-1, which say what was delivered:
 
@@ -21,8 +24,8 @@ from jetlake.jetstream.sourcing._deliveries_py import Delivery, read_delivery
 from jetlake.store.kernels import COMPILED
 
 if COMPILED:
-    from jetlake.jetstream.sourcing._deliveries_c import read_frames, read_run
+    from jetlake.jetstream.sourcing._deliveries_c import read_frames, read_run, read_stream
 else:
-    from jetlake.jetstream.sourcing._deliveries_py import read_frames, read_run
+    from jetlake.jetstream.sourcing._deliveries_py import read_frames, read_run, read_stream
 
-__all__ = ["COMPILED", "Delivery", "read_delivery", "read_frames", "read_run"]
+__all__ = ["COMPILED", "Delivery", "read_delivery", "read_frames", "read_run", "read_stream"]

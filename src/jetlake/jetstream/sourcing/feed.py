@@ -4,6 +4,10 @@ A feed asks the origin's server for a consumer, listens to what that delivers an
 makes a new consumer, from where the copies end, when a delivery is missing, when nothing is heard for ten seconds, or
 when a message could not be stored. Requests are at least two seconds apart; after failures they become rarer.
 
+The origin is in this server, behind a link (`external.api` with an imported or mapped prefix), or on a remote: a server
+that the feed has a client connection to (`remotes.py`). Of a remote's streams only those whose messages stay when they
+are read are copied by a consumer of our own: nothing is to change there.
+
 Flow control is answered when the copies are durable, so an origin never runs ahead of the disk, and a work queue lets
 go of nothing that could still be lost here.
 """
@@ -14,20 +18,23 @@ import json
 import random
 from array import array
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from jetlake.broker.account import Account
 from jetlake.broker.peer import Peer
 from jetlake.broker.subscription import Buffer, FrameSubscription, InternalSubscription, Msg, read_msg
 from jetlake.clock import SECOND_NS
 from jetlake.jetstream.host import Timer
+from jetlake.jetstream.sourcing.consumer_request import Start, create_request
 from jetlake.jetstream.sourcing.deliveries import read_delivery, read_frames
-from jetlake.jetstream.sourcing.names import IDENTITY_HEADER, filters, random8
+from jetlake.jetstream.sourcing.names import IDENTITY_HEADER, random8
+from jetlake.jetstream.sourcing.remote_client import RemoteClient, RemoteSubscription
+from jetlake.jetstream.sourcing.remotes import remote_name
+from jetlake.jetstream.sourcing.watch import SILENT_NS, Watch
 from jetlake.jetstream.streams.config import StreamSource
 from jetlake.ops import OP_WORDS, append_op
 from jetlake.subjects import encode_subject
-from jetlake.wire.go_time import format_time
 from jetlake.wire.headers import append_headers, header_value
-from jetlake.wire.json_text import encode_json
 
 if TYPE_CHECKING:
     from jetlake.jetstream.streams.stream import Stream
@@ -37,22 +44,11 @@ RETRY_NS = 2 * SECOND_NS
 PENALTY_NS, PENALTY_MAX_NS = 10 * SECOND_NS, 120 * SECOND_NS
 ANSWER_WAIT_NS = 30 * SECOND_NS
 STALL_NS = 10 * SECOND_NS
-SILENT_NS = 5 * SECOND_NS  # after which health checks and the log say so
-HEARTBEAT_NS = SECOND_NS
-ACK_WAIT_NS = 22 * 3600 * SECOND_NS
-INACTIVE_NS = 10 * SECOND_NS
 _MIRROR_LEVEL, _SOURCE_LEVEL = b"4", b"5"
 _IDENTITY_MISMATCH = 10225
 _OLDER_SERVER = (10185, 10025)
 _API = "$JS.API"
 _STATUS = b"NATS/1.0 100"
-
-
-class Start(NamedTuple):
-    """Where an origin is to begin; everything when neither is given."""
-
-    seq: int = 0
-    time_ns: int | None = None
 
 
 class Taker(Protocol):
@@ -78,13 +74,16 @@ class Feed:
         self.lag = 0
         self.heard_ns = 0  # when the origin was last heard; 0: never
         self._begun_ns = stream.host.clock()
-        self._is_told = False  # that the origin is silent
+        self._watch = Watch(stream.host, stream.account, stream.name, source.name, self)
         self.error: dict[str, Any] | None = None
         self._asked_ns = self._failure_count = 0
         self._is_plain_request = False  # for a server that does not know consumers for sourcing
         self._timer: Timer | None = None
-        self._answers: InternalSubscription | None = None
-        self._deliveries: FrameSubscription | None = None
+        self._remote = remote_name(source.external.api) if source.external is not None else ""
+        self._client: RemoteClient | None = None  # of the remote
+        self._is_checked = False  # that the remote's stream may be copied
+        self._answers: InternalSubscription | RemoteSubscription | None = None
+        self._deliveries: FrameSubscription | RemoteSubscription | None = None
         self._is_stopped = False
 
     # Life
@@ -92,16 +91,21 @@ class Feed:
     def begin(self) -> None:
         """Listen to the origin soon."""
         self._call_in(FIRST_WAIT_NS, self._request)
+        self._watch.begin()
 
     def stop(self) -> None:
         """Listen no more."""
         self._is_stopped = True
+        self._watch.stop()
         self._unlisten()
         self._cancel()
+        if self._client is not None:
+            self._client.close()
+            self._client = None
 
     def delete_consumer(self) -> None:
         """The origin need not keep anything for this stream any more."""
-        if self.source.consumer is None:
+        if self.source.consumer is None and not self._remote:
             self._account.send(encode_subject(f"{self._api}.CONSUMER.DELETE.{self.source.name}.{self._name}"))
 
     def restart(self) -> None:
@@ -129,20 +133,92 @@ class Feed:
         active_ns = self._host.clock() - self.heard_ns if self.heard_ns else -1
         return {"lag": self.lag, "active": active_ns, **({"error": self.error} if self.error else {})}
 
+    # A remote
+
+    def remotes_changed(self) -> None:
+        """The account has other remotes than before."""
+        if self._remote and not self._is_stopped:
+            remote = self._stream.js.remotes.find(self._remote)
+            if self._client is None or self._client.options != remote:
+                self._unlisten()
+                self._call_in(0, self._request)
+
+    def _has_line(self) -> bool:
+        """Whether the remote can be asked; else the request is made when it can."""
+        remote = self._stream.js.remotes.find(self._remote)
+        if self._client is not None and self._client.options != remote:
+            self._client.close()
+            self._client = None
+        if remote is None:
+            self.error = {"code": 404, "description": f"remote {self._remote} is not known"}
+            self._call_in(RETRY_NS, self._request)
+            return False
+        if self._client is None:
+            client = RemoteClient(self._host, remote, self._account.internal, self._connected, self._disconnected)
+            self._client = client
+        if not self._client.is_connected:
+            self.error = {"code": 503, "description": self._client.problem}
+            self._call_in(SILENT_NS, self._request)
+        return self._client.is_connected
+
+    def _connected(self) -> None:
+        self._is_checked = False
+        self._call_in(0, self._request)
+
+    def _disconnected(self, problem: str) -> None:
+        self._unlisten()
+        self._fail({"code": 503, "description": problem}, is_counted=False)
+
+    def _check_remote(self) -> None:
+        """Ask what kind of stream the origin is: to copy a work queue would take messages from it."""
+        client = self._client
+        assert client is not None
+        inbox = encode_subject(client.inbox())
+        self._answers = client.subscribe(inbox, self._remote_told)
+        client.send(encode_subject(f"{self._api}.STREAM.INFO.{self.source.name}"), reply=inbox)
+        self._call_in(ANSWER_WAIT_NS // 3, self._unanswered)
+
+    def _remote_told(self, msg: Msg) -> None:
+        self._unlisten_answers()
+        answer = _read_answer(msg)
+        if "config" not in answer:
+            self._fail(answer.get("error") or {"code": 503, "description": "no answer: is JetStream enabled there?"})
+        elif answer["config"].get("retention", "limits") != "limits":
+            kind = answer["config"]["retention"]
+            problem = f"to copy a stream with {kind} retention would take its messages: name a consumer of it"
+            self._fail({"code": 400, "description": problem})
+        else:
+            self._is_checked = True
+            self._ask()
+
     # Asking for a consumer
 
     @property
+    def _line(self) -> Account | RemoteClient:
+        return self._client if self._client is not None else self._account
+
+    @property
     def _api(self) -> str:
+        if self._client is not None:
+            domain = self._client.options.domain
+            return f"$JS.{domain}.API" if domain else _API
         return self.source.external.api if self.source.external is not None else _API
 
     def _request(self) -> None:
-        self._tell_silence()
+        if self._remote and not self._has_line():
+            return
         self._asked_ns = self._host.clock()
         self.error = None
-        inbox = encode_subject(f"$JSC.R.{random8()}")
-        self._answers = self._account.subscribe(inbox, self._answered)
+        if self._remote and not self._is_checked and self.source.consumer is None:
+            self._check_remote()
+        else:
+            self._ask()
+
+    def _ask(self) -> None:
+        inbox = encode_subject(self._client.inbox() if self._client is not None else f"$JSC.R.{random8()}")
+        self._answers = self._line.subscribe(inbox, self._answered)
         subject, body = self._create() if self.source.consumer is None else self._reset()
-        is_heard = self._account.send(encode_subject(subject), body, reply=inbox, headers=self._headers())
+        is_heard = self._line.send(encode_subject(subject), body, reply=inbox, headers=self._headers())
         if not self._is_stopped and self._answers is not None:
             self._call_in(ANSWER_WAIT_NS if is_heard else RETRY_NS, self._unanswered)
 
@@ -151,20 +227,16 @@ class Feed:
         return f"{self._api}.CONSUMER.RESET.{self.source.name}.{self.source.consumer.name}", b""
 
     def _create(self) -> tuple[str, bytes]:
-        wanted, start = filters(self.source), self._taker.start()
-        subject, name = f"{self._api}.CONSUMER.CREATE.{self.source.name}", self._name
-        if self._is_plain_request:
-            name = f"{name}_{random8()}"
-        if len(wanted) == 1:
-            subject += f".{name}.{wanted[0]}"
-        config = {"name": name, **_start_fields(start), **_FIXED, "deliver_subject": self._deliver_subject()}
-        config |= {"filter_subject": wanted[0]} if len(wanted) == 1 else {"filter_subjects": wanted} if wanted else {}
-        config |= {} if self._is_plain_request else {"sourcing": True}
-        config["metadata"] = self._metadata()
-        return subject, encode_json({"stream_name": self.source.name, "config": config, "action": ""})
+        is_plain = self._is_plain_request
+        name = f"{self._name}_{random8()}" if is_plain else self._name
+        start, deliver = self._taker.start(), self._deliver_subject()
+        subject, body = create_request(self.source, name, start, deliver, self._metadata(), is_plain=is_plain)
+        return f"{self._api}.{subject}", body
 
     def _deliver_subject(self) -> str:
         kind, external = "M" if self._is_mirror else "S", self.source.external
+        if self._client is not None and external is not None and not external.deliver:
+            return self._client.inbox()
         prefix = external.deliver if external is not None and external.deliver else "$JS"
         return f"{prefix}.{kind}.{random8()}"
 
@@ -184,10 +256,7 @@ class Feed:
 
     def _answered(self, msg: Msg) -> None:
         self._unlisten_answers()
-        try:
-            answer = json.loads(msg.payload) if msg.payload else {}
-        except ValueError:
-            answer = {}
+        answer = _read_answer(msg)
         if "config" not in answer:
             self._refused_by_origin(answer.get("error"))
             return
@@ -199,9 +268,8 @@ class Feed:
             return
         self.consumer, self.consumer_seq, self._failure_count = name.encode(), 0, 0
         self.heard_ns, self.lag = self._host.clock(), answer.get("num_pending", 0)
-        self._tell_silence()
         subject = encode_subject(deliver)
-        self._deliveries = self._account.subscribe_frames(subject, self._take_msg, self._take_batch, self._take_frames)
+        self._deliveries = self._line.subscribe_frames(subject, self._take_msg, self._take_batch, self._take_frames)
         self._call_in(STALL_NS, self._check)
 
     def _refused_by_origin(self, error: dict[str, Any] | None) -> None:
@@ -219,8 +287,8 @@ class Feed:
         self._unlisten_answers()
         self._fail(None)
 
-    def _fail(self, error: dict[str, Any] | None) -> None:
-        self._failure_count += 1
+    def _fail(self, error: dict[str, Any] | None, *, is_counted: bool = True) -> None:
+        self._failure_count += is_counted
         self._again(min(PENALTY_NS * self._failure_count, PENALTY_MAX_NS))
         self.error = error
 
@@ -274,25 +342,15 @@ class Feed:
 
     def _answer_flow(self, reply: bytes) -> None:
         pairs = [(b"Nats-Last-Consumer", b"%d" % self.consumer_seq), (b"Nats-Last-Stream", b"%d" % self.stored_seq)]
-        self._account.send(reply, headers=append_headers(b"", pairs))
+        self._line.send(reply, headers=append_headers(b"", pairs))
 
     def _check(self) -> None:
-        if self.silent_ns > STALL_NS:
+        if self.silent_ns > STALL_NS and self._client is not None:
+            self._client.reconnect()
+        elif self.silent_ns > STALL_NS:
             self.restart()
         else:
             self._call_in(STALL_NS, self._check)
-
-    def _tell_silence(self) -> None:
-        """Say once that the origin is silent, and once that it is heard again."""
-        if self.is_silent is not self._is_told:
-            self._is_told = not self._is_told
-            facts = f"account={self._account.name} stream={self._stream.name} origin={self.source.name}"
-            if self._is_told:
-                self._host.log(
-                    "warning", f"origin is silent {facts} seconds={self.silent_ns // SECOND_NS} lag={self.lag}"
-                )
-            else:
-                self._host.log("info", f"origin is heard again {facts} lag={self.lag}")
 
     # How
 
@@ -310,31 +368,24 @@ class Feed:
         self._unlisten_answers()
         if self._deliveries is not None:
             self._deliveries.is_open = False
-            self._account.unsubscribe(self._deliveries)
+            self._unsubscribe(self._deliveries)
             self._deliveries = None
 
     def _unlisten_answers(self) -> None:
         if self._answers is not None:
-            self._account.unsubscribe(self._answers)
+            self._unsubscribe(self._answers)
             self._answers = None
 
-
-_FIXED = {
-    "ack_policy": "none",
-    "ack_wait": ACK_WAIT_NS,
-    "max_deliver": 1,
-    "replay_policy": "instant",
-    "flow_control": True,
-    "idle_heartbeat": HEARTBEAT_NS,
-    "inactive_threshold": INACTIVE_NS,
-    "num_replicas": 0,
-    "direct": True,
-}
+    def _unsubscribe(self, sub: InternalSubscription | FrameSubscription | RemoteSubscription) -> None:
+        if not isinstance(sub, RemoteSubscription):
+            self._account.unsubscribe(sub)
+        elif self._client is not None:
+            self._client.unsubscribe(sub)
 
 
-def _start_fields(start: Start) -> dict[str, Any]:
-    if start.seq:
-        return {"deliver_policy": "by_start_sequence", "opt_start_seq": start.seq}
-    if start.time_ns is not None:
-        return {"deliver_policy": "by_start_time", "opt_start_time": format_time(start.time_ns)}
-    return {"deliver_policy": "all"}
+def _read_answer(msg: Msg) -> dict[str, Any]:
+    try:
+        answer = json.loads(msg.payload) if msg.payload else {}
+    except ValueError:
+        answer = {}
+    return answer if isinstance(answer, dict) else {}

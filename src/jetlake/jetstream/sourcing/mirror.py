@@ -17,9 +17,10 @@ from jetlake.broker.subscription import Buffer, read_msg
 from jetlake.errors import BadRequest, StoreError
 from jetlake.jetstream import errors
 from jetlake.jetstream.errors import ApiError
+from jetlake.jetstream.sourcing.consumer_request import Start
 from jetlake.jetstream.sourcing.copied import Copied, Transforms, error_fields, kept_headers, may_act, put_copy
 from jetlake.jetstream.sourcing.deliveries import read_run
-from jetlake.jetstream.sourcing.feed import Feed, Start
+from jetlake.jetstream.sourcing.feed import Feed
 from jetlake.jetstream.sourcing.names import stable_id
 from jetlake.jetstream.sourcing.positions import Position, Positions
 from jetlake.jetstream.streams.commands import Copy, Skip
@@ -142,8 +143,8 @@ class Mirror:
     def _skip_to(self, seq: int) -> None:
         """The sequences up to this one are missing at the origin."""
         stream = self._stream
-        if seq > stream.last_seq:
-            stream.log.submit(Skip(seq, stream.machine.next_time_ns(0)))
+        if seq >= stream.log.next_seq:
+            stream.log.submit(Skip(seq, stream.log.next_time_ns(0)))
 
     def info(self) -> dict[str, Any]:
         """What stream info shows."""

@@ -11,18 +11,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
-import xxhash
 
-from jetlake.errors import JetLakeError
 from jetlake.jetstream.sourcing.names import SOURCE_HEADER, read_source_header
-from jetlake.store.disk.files import atomic_write
+from jetlake.jetstream.streams.side_file import SideFile
 from jetlake.wire.headers import header_value
 
 if TYPE_CHECKING:
     from jetlake.jetstream.streams.stream import Stream
 
 FILE_NAME = "sources.json"
-_KIND = b"sources"
+KIND = b"sources"
 SCAN_COUNT_MAX = 1_000_000  # messages that are searched for one that names an origin
 
 
@@ -43,6 +41,7 @@ class Positions:
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
+        self._file = SideFile(stream, FILE_NAME, KIND)
         self._positions: dict[str, Position] = {}
         self._is_dirty = False
 
@@ -64,18 +63,11 @@ class Positions:
 
     def save(self, *, durable: bool = False) -> None:
         """Write the file, if something changed."""
-        path = self._path
-        if path is None or not (self._is_dirty or durable):
+        if self._file.path is None or not (self._is_dirty or durable):
             return
         entries = {name: (position.seq, position.identity) for name, position in self._positions.items()}
-        body = msgspec.json.encode(_File(self._stream.last_seq, entries))
-        data = b"%s\n%s" % (xxhash.xxh64_hexdigest(body).encode(), body)
-        js = self._stream.js
-        try:
-            atomic_write(js.files, path, [js.encryption.sealer.seal(data, _KIND)], durable=durable)
+        if self._file.write(msgspec.json.encode(_File(self._stream.last_seq, entries)), durable=durable):
             self._is_dirty = False
-        except OSError as error:  # the messages say it, too
-            self._stream.host.log("warning", f"positions of sources not written path={path} error={error}")
 
     def load(self, wanted: set[str]) -> None:
         """Read the file, and what the stream stored since; `wanted`: the index names of its sources."""
@@ -84,25 +76,9 @@ class Positions:
         missing = wanted - set(self._positions)
         self._search(wanted, kept.stamp_seq if not missing else 0)
 
-    @property
-    def _path(self) -> str | None:
-        directory = self._stream.directory
-        return None if directory is None else f"{directory.rpartition('/')[0]}/{FILE_NAME}"
-
     def _read(self) -> _File:
-        path, js = self._path, self._stream.js
-        nothing = _File(0, {})
-        if path is None or not js.files.exists(path):
-            return nothing
-        try:
-            with js.files.open(path) as file:
-                data = js.encryption.sealer.open(file.pread(0, file.size()), _KIND, path)
-            checksum, _, body = data.partition(b"\n")
-            if xxhash.xxh64_hexdigest(body).encode() == checksum:
-                return msgspec.json.decode(body, type=_File)
-        except (OSError, JetLakeError, msgspec.MsgspecError) as error:
-            self._stream.host.log("warning", f"positions of sources not read path={path} error={error}")
-        return nothing
+        body = self._file.read()
+        return msgspec.json.decode(body, type=_File) if body is not None else _File(0, {})
 
     def _search(self, wanted: set[str], after_seq: int) -> None:
         """Look for the newest message of each origin, from the last one back to a sequence."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from msgspec.structs import replace
 
@@ -12,10 +12,15 @@ from jetlake.jetstream.sourcing.names import filters
 from jetlake.jetstream.streams.config import StreamConfig, StreamSource
 from jetlake.subjects import FilterSet
 
-if TYPE_CHECKING:
-    from jetlake.jetstream.streams.stream import Stream
 
-Streams = Mapping[str, "Stream"]
+class Known(Protocol):
+    """A stream, or an assignment of one."""
+
+    @property
+    def config(self) -> StreamConfig: ...
+
+
+Streams = Mapping[str, Known]
 
 
 def check_origins(config: StreamConfig, streams: Streams, *, pedantic: bool) -> StreamConfig:

@@ -12,9 +12,10 @@ from jetlake.broker.subscription import Buffer, Msg, read_msg
 from jetlake.errors import BadRequest, StoreError
 from jetlake.jetstream import errors
 from jetlake.jetstream.errors import ApiError
+from jetlake.jetstream.sourcing.consumer_request import Start
 from jetlake.jetstream.sourcing.copied import MSG_ID, Copied, Transforms, error_fields, kept_headers, may_act, put_copy
 from jetlake.jetstream.sourcing.deliveries import read_run
-from jetlake.jetstream.sourcing.feed import Feed, Start
+from jetlake.jetstream.sourcing.feed import Feed
 from jetlake.jetstream.sourcing.names import SOURCE_HEADER, index_name, source_header
 from jetlake.jetstream.sourcing.positions import Position, Positions
 from jetlake.jetstream.streams.commands import Append
@@ -131,8 +132,7 @@ class _Batch:
             self._seqs.append(seq)
         else:
             self.store()
-            machine = stream.machine
-            time_ns, own_seq = machine.next_time_ns(stream.host.clock()), machine.next_seq
+            time_ns, own_seq = stream.log.next_time_ns(stream.host.clock()), stream.log.next_seq
             put_copy(stream, copied, own_seq, time_ns, takes_id=has_window)
             stream.republish_copy(copied.subject, copied.headers, copied.payload, own_seq, time_ns)
             self.done_seq = seq
@@ -147,11 +147,11 @@ class _Batch:
 
     def _append(self, first: int, stop: int) -> int:
         """Store some of what was added; where it stopped, which is never in front of the first."""
-        stream, machine = self._stream, self._stream.machine
+        stream, log = self._stream, self._stream.log
         stream.js.check_room(stream.config.storage, len(self._data))
-        time_ns = machine.next_time_ns(stream.host.clock())
+        time_ns = log.next_time_ns(stream.host.clock())
         try:
-            done: int = stream.log.submit(Append(machine.next_seq, time_ns, self._data, self._ops, first, stop))
+            done = log.append(Append(log.next_seq, time_ns, self._data, self._ops, first, stop))
         except (BadRequest, StoreError) as error:
             raise errors.STREAM_STORE_FAILED(errors.reason(error)) from None
         assert done > first, "an admitted message is stored or refused"

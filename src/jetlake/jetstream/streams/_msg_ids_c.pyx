@@ -18,6 +18,7 @@ from jetlake.store.index._subject_entry cimport Entry
 from jetlake.store.index._subject_table_c cimport SubjectTable
 
 cdef uint32_t OP_SPECIAL = _ops.OP_SPECIAL, OP_EXPECTS = _ops.OP_EXPECTS, OP_ADMITTED = _ops.OP_ADMITTED
+cdef uint32_t OP_MSG_ID = _ops.OP_MSG_ID
 cdef const uint8_t* PLAIN_BLOCK = _twin.PLAIN_BLOCK
 cdef Py_ssize_t PLAIN_BLOCK_SIZE = len(_twin.PLAIN_BLOCK)
 cdef const uint8_t* RESERVED = _twin.RESERVED
@@ -28,6 +29,8 @@ cdef const uint8_t* LAST_LINE = _twin.LAST_LINE
 cdef Py_ssize_t LAST_LINE_SIZE = len(_twin.LAST_LINE)
 cdef const uint8_t* LAST_OF_SUBJECT_LINE = _twin.LAST_OF_SUBJECT_LINE
 cdef Py_ssize_t LAST_OF_SUBJECT_LINE_SIZE = len(_twin.LAST_OF_SUBJECT_LINE)
+cdef const uint8_t* FAST_SUFFIX = _twin.FAST_SUFFIX
+cdef uint32_t FAST_SUFFIX_SIZE = len(_twin.FAST_SUFFIX)
 cdef int SEQ_DIGITS_MAX = _twin.SEQ_DIGITS_MAX
 cdef Py_ssize_t HEADERS_SIZE_MAX = _twin.HEADERS_SIZE_MAX, ID_SIZE_MAX = _twin.ID_SIZE_MAX
 
@@ -170,6 +173,11 @@ cdef class MsgIds:
             op = op_list + number
             if 0 <= size_max < <int64_t>op.headers_size + op.payload_size or op.headers_size > HEADERS_SIZE_MAX:
                 return number
+            if op.reply_size >= FAST_SUFFIX_SIZE:
+                if op.reply_start > data_size or op.reply_size > data_size - op.reply_start:
+                    raise IndexError(f"operation {number} is not in the buffer")
+                if memcmp(source + op.reply_start + op.reply_size - FAST_SUFFIX_SIZE, FAST_SUFFIX, FAST_SUFFIX_SIZE) == 0:
+                    return number
             if not op.headers_size:
                 continue
             if op.headers_start > data_size or op.headers_size > data_size - op.headers_start:
@@ -182,6 +190,27 @@ cdef class MsgIds:
                 if not self._admit_headers(block, op.headers_size, op, seq + number - first, now_ns):
                     return number
         return stop
+
+    def take(self, data, ops, Py_ssize_t first, Py_ssize_t stop, uint64_t seq, int64_t time_ns):
+        """Remember the ids of messages first..stop-1 that were admitted elsewhere, and are stored from `seq` on."""
+        cdef Py_ssize_t data_size, words, number
+        cdef const uint8_t* source = <const uint8_t*>bytes_of(data, &data_size)
+        cdef PubOp* op_list = ops_of(ops, &words)
+        cdef PubOp* op
+        cdef Text text
+        if not 0 <= first <= stop <= op_count(words):
+            check_door(words, first, stop)
+        self._expire(time_ns)
+        for number in range(first, stop):
+            op = op_list + number
+            if not op.flags & OP_MSG_ID:
+                continue
+            if op.headers_start > data_size or op.headers_size > data_size - op.headers_start:
+                raise IndexError(f"operation {number} is not in the buffer")
+            text = find_id(source + op.headers_start, op.headers_size)
+            if self._window_ns and 0 < text.size <= ID_SIZE_MAX and not self._seq_of(text.start, text.size):
+                if not self._add(text.start, text.size, seq + number - first, time_ns):
+                    raise MemoryError
 
     cdef bint _admit_headers(self, const uint8_t* block, Py_ssize_t size, PubOp* op, uint64_t seq,
                              int64_t now_ns) except -1:

@@ -6,7 +6,7 @@ from array import array
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from jetlake.ops import OP_ADMITTED, OP_EXPECTS, OP_SPECIAL, OP_WORDS
+from jetlake.ops import OP_ADMITTED, OP_EXPECTS, OP_MSG_ID, OP_SPECIAL, OP_WORDS
 from jetlake.store.format import MSG_ID
 from jetlake.store.records._record_py import BadRecord, decode
 from jetlake.wire.headers import header_value
@@ -19,6 +19,7 @@ LAST_LINE = b"\r\nNats-Expected-Last-Sequence:"
 SEQ_DIGITS_MAX = 19
 HEADERS_SIZE_MAX = 65535
 ID_SIZE_MAX = 65535
+FAST_SUFFIX = b".$FI"  # a reply with this end is that of a fast-ingest batch
 
 Buffer = bytes | bytearray
 
@@ -74,6 +75,8 @@ class MsgIds:
             start, size, payload_size = ops[at + 4], ops[at + 5], ops[at + 7]
             if 0 <= size_max < size + payload_size or size > HEADERS_SIZE_MAX:
                 return number
+            if data[ops[at + 2] : ops[at + 2] + ops[at + 3]].endswith(FAST_SUFFIX):
+                return number
             if not size:
                 continue
             block = bytes(data[start : start + size])
@@ -89,6 +92,16 @@ class MsgIds:
                     ops[at + 9] |= OP_EXPECTS
                     ops[at + 10], ops[at + 11] = expected & 0xFFFFFFFF, expected >> 32
         return stop
+
+    def take(self, data: Buffer | memoryview, ops: array[int], first: int, stop: int, seq: int, time_ns: int) -> None:
+        """Remember the ids of messages first..stop-1 that were admitted elsewhere, and are stored from `seq` on."""
+        check_door(len(ops), first, stop)
+        self.expire(time_ns)
+        for number in range(first, stop):
+            at = number * OP_WORDS
+            if ops[at + 9] & OP_MSG_ID:
+                block = bytes(data[ops[at + 4] : ops[at + 4] + ops[at + 5]])
+                self.add(header_value(block, b"Nats-Msg-Id") or b"", seq + number - first, time_ns)
 
     def _admit_headers(self, block: bytes, seq: int, now_ns: int) -> int | None:
         """Look at the headers of ours: the expected last sequence of the subject, or -1; None when it needs a rule."""

@@ -26,10 +26,15 @@ def ack_frames(
     for number in range(first, stop):
         _, reply, _, _ = parts_of(data, ops, number)
         if reply:
-            rest = reply[len(prefix) :]
-            if not reply.startswith(prefix) or not rest or (not may_have_dots and b"." in rest):
-                return b"".join(frames), number
-            if may_have_dots and b"" in rest.split(b"."):
+            if not is_reply_to(reply, prefix, may_have_dots):
                 return b"".join(frames), number
             frames.append(msg(reply, sid, b"%s%d}" % (body, seq + number - first)))
     return b"".join(frames), stop
+
+
+def is_reply_to(reply: bytes, prefix: bytes, may_have_dots: bool) -> bool:
+    """Whether a reply is the prefix and one more token, or several of which none is empty."""
+    rest = reply[len(prefix) :]
+    if not reply.startswith(prefix) or not rest or (not may_have_dots and b"." in rest):
+        return False
+    return not may_have_dots or b"" not in rest.split(b".")

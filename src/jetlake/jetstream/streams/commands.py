@@ -14,6 +14,7 @@ from array import array
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from jetlake.jetstream.streams.config import StreamConfig
 from jetlake.store.api import StreamLimits
 from jetlake.store.format import Buffer
 
@@ -42,6 +43,14 @@ class Copy(NamedTuple):
     times: array[int]
 
 
+class Timing(NamedTuple):
+    """What a message does to schedules (`jetlake.jetstream.schedules`)."""
+
+    due_ns: int = 0  # when it is due, if it is a schedule itself
+    scheduler: str = ""  # the subject of the schedule that it was made by, or that it ends
+    next_ns: int = 0  # when that is due again; 0: never, and its messages go
+
+
 class Put(NamedTuple):
     """One message with all that the rules found in its headers."""
 
@@ -53,6 +62,24 @@ class Put(NamedTuple):
     expires_ns: int = 0
     msg_id: bytes = b""
     replaces: str = ""  # the filter of what it stands for: all such messages before it go
+    timing: Timing | None = None
+
+
+class AppendAll(NamedTuple):
+    """An atomic batch: all of its messages, with what the rules found in their headers, or none.
+
+    Members are numbered from 0, in the order of the operations.
+    """
+
+    seq: int  # of the first
+    time_ns: int  # of all
+    data: Buffer
+    ops: array[int]
+    expires: array[int] = array("q")  # for each, 0 for one that stays; or nothing
+    msg_ids: Sequence[tuple[int, bytes]] = ()
+    replaces: Sequence[tuple[int, str]] = ()  # the filter of what a member stands for
+    unwanted: Sequence[int] = ()  # members that nobody is interested in: they use up their sequence
+    timings: Sequence[tuple[int, Timing]] = ()  # of members that have to do with schedules
 
 
 class Skip(NamedTuple):
@@ -61,6 +88,7 @@ class Skip(NamedTuple):
     seq: int
     time_ns: int
     msg_id: bytes = b""
+    timing: Timing | None = None
 
 
 class Remove(NamedTuple):
@@ -106,11 +134,12 @@ class Expire(NamedTuple):
 
 
 class Configure(NamedTuple):
-    """Other limits, enforced at once, and another window for duplicates."""
+    """Other limits, enforced at once, and another window for duplicates; and the configuration that they are of."""
 
     limits: StreamLimits
     duplicate_window_ns: int
     now_ns: int
+    config: StreamConfig | None = None
 
 
-Command = Append | Copy | Put | Skip | Remove | Erase | Purge | PurgeSome | Truncate | Expire | Configure
+Command = Append | AppendAll | Copy | Put | Skip | Remove | Erase | Purge | PurgeSome | Truncate | Expire | Configure

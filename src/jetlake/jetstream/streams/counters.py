@@ -66,7 +66,15 @@ def check_increment(headers: bytes, payload: bytes) -> int:
 def count(stream: Stream, subject: bytes, headers: bytes, payload: bytes) -> Counted:
     """The message that a publish becomes; raises ApiError."""
     increment = check_increment(headers, payload)
-    total = last_total(stream, subject)
+    return _add(last_total(stream, subject), increment, headers)
+
+
+def count_on(total: Total, headers: bytes, payload: bytes) -> Counted:
+    """The message that a publish becomes when a subject counts this much; raises ApiError."""
+    return _add(total, check_increment(headers, payload), headers)
+
+
+def _add(total: Total, increment: int, headers: bytes) -> Counted:
     if total.sources:
         headers = append_headers(without_header(headers, SOURCES), [(SOURCES, _encode(total.sources))])
     return _counted(headers, total.value + increment)
@@ -87,6 +95,7 @@ def count_copy(stream: Stream, subject: bytes, headers: bytes, payload: bytes, o
 
 def last_total(stream: Stream, subject: bytes) -> Total:
     """What a subject counts now; raises ApiError when its last message does not say."""
+    stream.log.check_settled()
     message = stream.store.load_last(decode_subject(subject))
     if message is None:
         return Total(0, {})

@@ -114,8 +114,8 @@ class Interest:
             consumer.may_hold_others = len(consumer.ledger.pending) > 0
         if self._stream.log.problem is not None:  # nothing can be removed before the files are read anew
             consumer.removals.begin(seqs)
-        elif self._remove(seqs):
-            self._stream.log.when_durable(consumer.removals.begin(seqs))
+        else:
+            self._remove(seqs, lambda: self._stream.log.when_durable(consumer.removals.begin(seqs)))
 
     def consumer_added(self, consumer: Consumer) -> None:
         """There is one more."""
@@ -208,8 +208,7 @@ class Interest:
     def _remove_unwanted(self, seqs: Iterable[int]) -> None:
         if self._stream.log.problem is not None or self._is_unknown:
             return
-        if self._remove([seq for seq in seqs if not self._is_wanted(seq)]):
-            self._stream.log.when_durable(_nothing)
+        self._remove([seq for seq in seqs if not self._is_wanted(seq)], lambda: self._stream.log.when_durable(_nothing))
 
     def _is_wanted(self, seq: int) -> bool:
         try:
@@ -218,11 +217,15 @@ class Interest:
             return False
         return any(consumer.needs(seq, subject) for consumer in self._takers_of(subject))
 
-    def _remove(self, seqs: Iterable[int]) -> bool:
-        """Remove messages; whether there were any."""
-        removed_count: int = self._stream.log.submit(Remove(list(seqs)))
-        self.removed_count += removed_count
-        return removed_count > 0
+    def _remove(self, seqs: Iterable[int], then: Callable[[], None]) -> None:
+        """Remove messages; `then` is called if there were any."""
+
+        def removed(count: int) -> None:
+            self.removed_count += count
+            if count:
+                then()
+
+        self._stream.log.submit(Remove(list(seqs)), removed)
 
 
 def _takes(consumer: Consumer, subject: str) -> bool:

@@ -12,9 +12,11 @@ from array import array
 from collections.abc import Callable
 from typing import Any
 
-from jetlake.errors import MessageNotFound
+from jetlake.errors import BadSubject, MessageNotFound
+from jetlake.jetstream.schedules.schedules import Schedules
 from jetlake.jetstream.streams.commands import (
     Append,
+    AppendAll,
     Command,
     Configure,
     Copy,
@@ -25,11 +27,13 @@ from jetlake.jetstream.streams.commands import (
     Put,
     Remove,
     Skip,
+    Timing,
     Truncate,
 )
 from jetlake.jetstream.streams.msg_ids import MsgIds
-from jetlake.ops import OP_MSG_ID, OP_WORDS
+from jetlake.ops import OP_WORDS
 from jetlake.store import FileStore, MemStore
+from jetlake.subjects import decode_subject
 from jetlake.wire.headers import header_value
 
 Store = FileStore | MemStore
@@ -45,6 +49,7 @@ class StreamMachine:
         """Go on from what a store holds."""
         self.store = store
         self.msg_ids = MsgIds(duplicate_window_ns, is_loaded=False)
+        self.schedules = Schedules()
 
     @property
     def next_seq(self) -> int:
@@ -55,22 +60,37 @@ class StreamMachine:
         """The time of the next message: now, unless the clock went backwards."""
         return max(now_ns, self.store.catalog.last_time_ns)
 
+    def last_seq_of(self, filter: str) -> int:
+        """The last sequence of a subject, or of those that a filter matches; 0 when there is none."""
+        queries = self.store.queries
+        try:
+            return queries.last_seq(queries.filter(filter)) or 0
+        except BadSubject:  # which nothing has
+            return 0
+
     def apply(self, command: Command) -> Any:
         """Carry out a command; what it returns is said where its kind is applied."""
         return _APPLY[type(command)](self, command)
 
-    def replay(self, command: Command) -> None:
+    def replay(self, command: Command) -> Any:
         """Carry out a command that was decided elsewhere: ids that the rules took there are taken here."""
         done = self.apply(command)
         if isinstance(command, Append):
             assert done == command.stop, f"stored up to {done} of {command.stop}"
-            self._take_ids(command)
+            data, ops, first, stop = command[2:]
+            self.msg_ids.take(data, ops, first, stop, command.seq, command.time_ns)
+        return done
 
     def find_msg_id(self, msg_id: bytes, now_ns: int) -> int:
         """The sequence of the message with this id; 0 when there is none in the window."""
         if not self.msg_ids.is_loaded:
             self._load_ids(now_ns)
         return self.msg_ids.find(msg_id, now_ns)
+
+    def load_ids(self) -> None:
+        """Know the ids of recent messages from now on, so that those of later ones are added in their order."""
+        if not self.msg_ids.is_loaded:
+            self._load_ids(self.store.catalog.last_time_ns)
 
     def last_msg_id(self) -> bytes:
         """The id of the last message; empty when it has none or is gone."""
@@ -91,13 +111,6 @@ class StreamMachine:
                     self.msg_ids.load(body, index.offsets, *positions, block.seed)
         self.msg_ids.is_loaded = True
 
-    def _take_ids(self, command: Append) -> None:
-        for number in range(command.first, command.stop):
-            op = command.ops[number * OP_WORDS : (number + 1) * OP_WORDS]
-            if op[9] & OP_MSG_ID:
-                msg_id = header_value(bytes(command.data[op[4] : op[4] + op[5]]), b"Nats-Msg-Id") or b""
-                self._take_id(msg_id, command.seq + number - command.first, command.time_ns)
-
     def _take_id(self, msg_id: bytes, seq: int, time_ns: int) -> None:
         if msg_id:
             self.msg_ids.expire(time_ns)
@@ -114,7 +127,30 @@ class StreamMachine:
         finally:
             if done < command.stop:
                 self.msg_ids.forget_from(command.seq + done - command.first)
+        if self.schedules:
+            self.schedules.end_replaced(command.data, command.ops, command.first, done)
         return done
+
+    def _append_all(self, command: AppendAll) -> None:
+        assert command.seq == self.next_seq, f"sequence {command.seq} does not follow {self.next_seq - 1}"
+        self.store.append_together(command.data, command.ops, command.time_ns, command.expires, command.replaces)
+        for number, msg_id in command.msg_ids:
+            self._take_id(msg_id, command.seq + number, command.time_ns)
+        if command.unwanted:
+            self.store.remove_many([command.seq + number for number in command.unwanted])
+        if self.schedules or command.timings:
+            self._schedule_all(command)
+
+    def _schedule_all(self, command: AppendAll) -> None:
+        """Members of a batch are schedules, come from some, or replace some."""
+        timings, unwanted = dict(command.timings), set(command.unwanted)
+        for number in range(len(command.ops) // OP_WORDS):
+            start, size = command.ops[number * OP_WORDS : number * OP_WORDS + 2]
+            subject = decode_subject(bytes(command.data[start : start + size]))
+            if number not in unwanted:
+                self.schedules.end(subject)
+            if number in timings:
+                self._schedule(subject, command.seq + number, timings[number])
 
     def _copy(self, command: Copy) -> None:
         self.store.append_batch_at(command.data, command.ops, command.seqs, command.times)
@@ -133,10 +169,26 @@ class StreamMachine:
         self._take_id(command.msg_id, command.seq, command.time_ns)
         if command.replaces:
             self.store.purge(command.replaces, seq=command.seq)
+        if self.schedules:
+            self.schedules.end(command.subject)
+        if command.timing is not None:
+            self._schedule(command.subject, command.seq, command.timing)
+
+    def _schedule(self, subject: str, seq: int, timing: Timing) -> None:
+        """A message is a schedule, or was made by one, or ends one."""
+        if timing.due_ns:
+            self.schedules.put(subject, seq, timing.due_ns)
+        if timing.scheduler and timing.next_ns:
+            self.schedules.move(timing.scheduler, seq, timing.next_ns)
+        elif timing.scheduler:
+            self.schedules.end(timing.scheduler)
+            self.store.purge(timing.scheduler, seq=seq)
 
     def _skip(self, command: Skip) -> None:
         self.store.skip(command.seq - self.next_seq + 1, command.time_ns)
         self._take_id(command.msg_id, command.seq, command.time_ns)
+        if command.timing is not None:
+            self._schedule("", command.seq, command.timing)
 
     def _remove(self, command: Remove) -> int:
         """How many of them there were."""
@@ -148,6 +200,8 @@ class StreamMachine:
 
     def _purge(self, command: Purge) -> int:
         """How many went."""
+        if command == Purge():
+            self.schedules.clear()
         return self.store.purge(command.filter, seq=command.below_seq, keep=command.keep)
 
     def _purge_some(self, command: PurgeSome) -> array[int]:
@@ -172,6 +226,7 @@ class StreamMachine:
 
 _APPLY: dict[type, Callable[[StreamMachine, Any], Any]] = {
     Append: StreamMachine._append,
+    AppendAll: StreamMachine._append_all,
     Copy: StreamMachine._copy,
     Put: StreamMachine._put,
     Skip: StreamMachine._skip,

@@ -33,6 +33,7 @@ from jetlake.store.blocks.sealed_file import Sealer
 from jetlake.store.consumer_state import MAGIC, consumer_file_name
 from jetlake.store.disk.files import Files, atomic_write, is_temp, temp_target
 from jetlake.store.format import TREE_LOCK_NAME
+from jetlake.wire.go_time import plain_time
 
 META_NAME = "meta.json"
 MSGS_NAME = "msgs"
@@ -113,7 +114,7 @@ def name_of(file_name: str) -> str:
 
 def encode_meta(meta: StreamMeta) -> bytes:
     """The bytes of a meta.json."""
-    data = msgspec.json.encode(meta)
+    data = msgspec.json.encode(meta, enc_hook=plain_time)
     return b'{"checksum":"%s","meta":%s}\n' % (xxhash.xxh64_hexdigest(data).encode(), data)
 
 

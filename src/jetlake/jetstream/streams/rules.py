@@ -97,9 +97,9 @@ def check_create(config: StreamConfig) -> None:
         raise _invalid("stream has no mirror but does have mirror direct")
 
 
-def check_update(old: StreamConfig, new: StreamConfig) -> StreamConfig:
+def check_update(old: StreamConfig, new: StreamConfig, *, replicas_max: int = 1) -> StreamConfig:
     """The configuration that an update leads to; `new` passed `check_config`. Raises ApiError."""
-    if new.num_replicas > 1:
+    if new.num_replicas > replicas_max:
         raise errors.STREAM_REPLICAS_NOT_SUPPORTED()
     if new.storage is not old.storage:
         raise _invalid("stream configuration update can not change storage type")
@@ -429,18 +429,6 @@ def _with_republish(config: StreamConfig, pedantic: bool) -> StreamConfig:
             f"stream configuration for republish with transform from '{republish.src}' to '{republish.dest}' not valid"
         ) from None
     return replace(config, republish=republish)
-
-
-def refuse_later_work(config: StreamConfig) -> None:
-    """What JetLake does not do yet is refused, after all other rules, and never accepted silently."""
-    features = {
-        "atomic batches": config.allow_atomic,
-        "fast-ingest batches": config.allow_batched,
-        "message schedules": config.allow_msg_schedules,
-    }
-    for feature, is_wanted in features.items():
-        if is_wanted:
-            raise _invalid(f"{feature} are not supported by JetLake yet")
 
 
 def _quoted(text: str) -> str:

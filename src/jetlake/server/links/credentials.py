@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import SplitResult, unquote
 
 from jetlake import nkeys
-from jetlake.config import LeafRemote
+from jetlake.config import LeafRemote, RemoteOptions
 from jetlake.errors import JetLakeError
 from jetlake.nkeys import KeyPair
 
@@ -38,9 +38,32 @@ def credentials_for(remote: LeafRemote, url: SplitResult, nonce: str) -> dict[st
     return fields
 
 
+def client_credentials(remote: RemoteOptions, url: SplitResult, nonce: str) -> dict[str, Any]:
+    """The fields of CONNECT that say who a client is. Raises BadCredentials."""
+    if remote.credentials or remote.creds:
+        token, key = read_creds(remote.credentials) if remote.credentials else parse_creds(remote.creds, remote.name)
+        return {"jwt": token, "sig": sign(key, nonce)}
+    if remote.nkey_seed:
+        key = _key("nkey", remote.nkey_seed)
+        return {"nkey": key.public, "sig": sign(key, nonce)}
+    if remote.token:
+        return {"auth_token": remote.token}
+    if remote.user:
+        return {"user": remote.user, "pass": remote.password}
+    if url.username is None:
+        return {}
+    user, password = unquote(url.username), unquote(url.password or "")
+    return {"user": user, "pass": password} if url.password is not None else {"auth_token": user}
+
+
 def read_creds(path: str) -> tuple[str, KeyPair]:
     """The user's token and key in a credentials file. Raises BadCredentials."""
-    blocks = [block.strip() for block in _BLOCK.findall(_read(path))]
+    return parse_creds(_read(path), path)
+
+
+def parse_creds(text: str, path: str) -> tuple[str, KeyPair]:
+    """The user's token and key in the text of such a file, which is that of a path. Raises BadCredentials."""
+    blocks = [block.strip() for block in _BLOCK.findall(text)]
     if len(blocks) < 2:
         raise BadCredentials(path, "expected a user's token and a seed between lines of dashes")
     return blocks[0], _key(path, blocks[1])

@@ -5,19 +5,25 @@ from __future__ import annotations
 import base64
 import os
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
 
 from jetlake.broker import auth
 from jetlake.broker.account import Account
 from jetlake.broker.auth import Authenticator, AuthOptions, Credentials, User
 from jetlake.broker.broker import GLOBAL_ACCOUNT
-from jetlake.broker.leaf import Leaf, Rules
+from jetlake.broker.leaf import TRACE_PROTOCOL, Leaf, Rules
 from jetlake.broker.permissions import Permissions
 from jetlake.broker.subscription import Msg
 from jetlake.config import LeafOptions
+from jetlake.errors import ReloadRefused
+from jetlake.server import tls
 from jetlake.server.address import join
 from jetlake.server.links.connection import LeafConnection
 from jetlake.server.links.rules import leaf_rules
+from jetlake.wire import writer
 from jetlake.wire.links import LinkInfo
 
 if TYPE_CHECKING:
@@ -25,8 +31,9 @@ if TYPE_CHECKING:
     from jetlake.server.links.remote import Remote
     from jetlake.server.server import Server
 
-PROTOCOL = 1  # of INFO and CONNECT: no message traces
+PROTOCOL = TRACE_PROTOCOL  # of INFO and CONNECT
 DUPLICATE = "Duplicate Remote LeafNode Connection"
+TOO_MANY = "maximum account active connections exceeded"
 
 
 class Leafs:
@@ -45,8 +52,22 @@ class Leafs:
 
     @property
     def cluster_name(self) -> str:
-        """A server that is a leaf itself goes by its own name among clusters, so that loops are seen."""
-        return self._server.server_name if self.options.remotes else ""
+        """The cluster; a server that is a leaf itself goes by its own name, so that loops are seen."""
+        return self._server.routes.name or (self._server.server_name if self.options.remotes else "")
+
+    @property
+    def advertised_url(self) -> str:
+        """Where leafs come in, for other servers of the cluster to tell theirs; empty when nobody is to know."""
+        options = self.options
+        if self.listener is None or options.no_advertise:
+            return ""
+        return options.advertise or join(options.host, self.listener.port)
+
+    def told(self) -> None:
+        """Tell leafs of other servers of the cluster that they may connect to, which are others than before."""
+        for leaf in self.open.values():
+            if not leaf.is_solicited:
+                leaf.send(writer.info(self._info(leaf)))
 
     # Life
 
@@ -89,6 +110,52 @@ class Leafs:
         for remote in self.remotes:
             remote.start()
 
+    def check_reload(self, new: LeafOptions) -> None:
+        """Remotes may come, go, be disabled and have other certificates; the listener, other certificates.
+
+        Raises JetLakeError.
+        """
+        from jetlake.server.links.remote import remote_key
+
+        old = self.options
+        if (old.tls is None) != (new.tls is None):
+            raise ReloadRefused("leafnodes tls", old.tls, new.tls)
+        for field in old.__struct_fields__:
+            if field not in ("tls", "remotes") and getattr(old, field) != getattr(new, field):
+                raise ReloadRefused(f"leafnodes {field}", getattr(old, field), getattr(new, field))
+        known = {remote_key(remote): remote for remote in old.remotes}
+        for remote in new.remotes:
+            before = known.get(remote_key(remote), remote)
+            if replace(before, tls=remote.tls, is_disabled=remote.is_disabled) != remote:
+                raise ReloadRefused("leafnodes remotes", "a remote", "the same with other options")
+        if new.tls is not None:
+            tls.make_context(new.tls)
+
+    def reload(self) -> None:
+        """Use other options, which were checked."""
+        from jetlake.server.links.remote import Remote, remote_key
+
+        if self.listener is not None:
+            self.listener.use(self.options)
+        wanted = {remote_key(remote): remote for remote in self.options.remotes if not remote.is_disabled}
+        for remote in self.remotes:
+            if remote.key not in wanted:
+                remote.stop()
+        self.remotes = [remote for remote in self.remotes if remote.key in wanted]
+        for remote in self.remotes:
+            remote.options = wanted.pop(remote.key)
+        for options in wanted.values():
+            self._server.broker.account(options.account or GLOBAL_ACCOUNT)
+            self.remotes.append(remote := Remote(self._server, options))
+            remote.start()
+
+    def limit(self, account: Account) -> None:
+        """An account may have fewer leafs than before: the newest ones go."""
+        if account.options is not None and 0 <= account.options.max_leafs < account.leafs:
+            own = [leaf for leaf in self.open.values() if leaf.account is account]
+            for leaf in own[account.options.max_leafs :]:
+                leaf.refuse(TOO_MANY)
+
     def close(self) -> None:
         """Accept no leafs any more, and connect to no hubs."""
         if self.listener is not None:
@@ -120,6 +187,15 @@ class Leafs:
 
     def leaf_info(self, leaf: Leaf, *, connect_info: bool) -> dict[str, Any]:
         """What the soliciting side is told about the server."""
+        fields = self._info(leaf)
+        if not connect_info:
+            return fields | {"nonce": leaf.nonce}
+        fields |= {"connect_info": True, "remote_account": leaf.account.name}
+        if leaf.account is self._server.broker.system_account:
+            fields["acc_is_sys"] = True
+        return fields | _permission_fields(leaf.permissions)
+
+    def _info(self, leaf: Leaf) -> dict[str, Any]:
         server, options, listener = self._server, self.options, self.listener
         port = listener.port if listener is not None else 0
         fields: dict[str, Any] = {
@@ -142,14 +218,10 @@ class Leafs:
             fields["cluster"] = self.cluster_name
         if options.tls is not None and not leaf.is_websocket:
             fields |= {"tls_required": True} | ({"tls_verify": True} if options.tls.verify else {})
-        if not options.no_advertise:
-            fields["leafnode_urls"] = [options.advertise or join(options.host, port)]
-        if not connect_info:
-            return fields | {"nonce": leaf.nonce}
-        fields |= {"connect_info": True, "remote_account": leaf.account.name}
-        if leaf.account is server.broker.system_account:
-            fields["acc_is_sys"] = True
-        return fields | _permission_fields(leaf.permissions)
+        if self.advertised_url:
+            others = (route.info.leafnode_urls or () for route in server.routes.open.values() if route.info is not None)
+            fields["leafnode_urls"] = list(dict.fromkeys([self.advertised_url, *chain.from_iterable(others)]))
+        return fields
 
     def leaf_problem(self, fields: dict[str, Any]) -> str:
         """Why somebody who says this is no leaf of ours; empty when it may be one."""
@@ -188,16 +260,26 @@ class Leafs:
         """Let a leaf in, or not."""
         if user is None:
             self._server.log("error", f"{leaf.label} - authentication error")
-        leaf.finish_login(user)
+        leaf.finish_login(user, TOO_MANY if user is not None and self._is_full(user.account) else None)
+
+    def _is_full(self, name: str) -> bool:
+        """True when an account may have no more leafs."""
+        account = self._server.broker.account(name)
+        return account.options is not None and 0 <= account.options.max_leafs <= account.leafs
 
     # Both ways
 
     def leaf_connect(self, leaf: Leaf, info: LinkInfo) -> dict[str, Any]:
         """What a hub is told about this server."""
-        connection = leaf.connection
-        assert isinstance(connection, LeafConnection)
-        remote = next(remote for remote in self.remotes if remote.connection is connection)
-        return remote.connect_fields(info)
+        return self._remote_of(leaf).connect_fields(info)
+
+    def leaf_told(self, leaf: Leaf, info: LinkInfo) -> None:
+        """A hub told, later, which other servers of its cluster there are."""
+        if info.leafnode_urls is not None:
+            self._remote_of(leaf).discover(info)
+
+    def _remote_of(self, leaf: Leaf) -> Remote:
+        return next(remote for remote in self.remotes if remote.connection is leaf.connection)
 
     def leaf_rules(self, account: Account, domain: str) -> Rules:
         """What does not cross a link."""
@@ -206,6 +288,9 @@ class Leafs:
 
     def leaf_opened(self, leaf: Leaf) -> None:
         """A link is there. One from the same server that was there before is gone, most likely."""
+        if leaf.is_solicited and self._is_full(leaf.account.name):
+            leaf.refuse(TOO_MANY)
+            return
         if not leaf.is_solicited and leaf.remote_account:
             for other in list(self.open.values()):
                 if not other.is_solicited and _same(leaf, other):

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import random
 import socket
-import ssl
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, urlsplit
 
@@ -22,21 +20,22 @@ from jetlake.config import LeafRemote
 from jetlake.errors import JetLakeError
 from jetlake.server.links.connection import LeafConnection
 from jetlake.server.links.credentials import credentials_for
+from jetlake.server.links.dial import BadHub, client_context, connected_socket, first_line, verified_name
 from jetlake.server.links.leafs import PROTOCOL
-from jetlake.server.tls import BadCertificate
 from jetlake.wire.links import Info, LinkInfo, parse_link_line
 
 if TYPE_CHECKING:
     from jetlake.server.server import Server
 
 CONNECT_TIMEOUT_S = 2.0  # for the hub to let this server in
-INFO_SIZE_MAX = 1024 * 1024
 DISCOVERED_MAX = 1024
-_SECURE = ("tls", "wss")
+_SECURE = ("tls",)
+WEBSOCKET_SCHEMES = ("ws", "wss")
 
 
-class BadHub(JetLakeError):
-    """What was connected to is no hub."""
+def remote_key(options: LeafRemote) -> object:
+    """What makes a remote this one: where it connects to, and as whom."""
+    return options.urls, options.account, options.credentials, options.nkey_seed
 
 
 class Remote:
@@ -54,6 +53,11 @@ class Remote:
         self._task: asyncio.Task[None] | None = None
 
     @property
+    def key(self) -> object:
+        """The same for a remote whose other options were changed."""
+        return remote_key(self.options)
+
+    @property
     def account(self) -> str:
         return self.options.account or GLOBAL_ACCOUNT
 
@@ -62,7 +66,7 @@ class Remote:
         self._task = self._server.loop.create_task(self._run())
 
     def stop(self) -> None:
-        """Connect no more. A link that is there stays."""
+        """Connect no more. A link that is there ends."""
         if self._task is not None:
             self._task.cancel()
 
@@ -98,7 +102,7 @@ class Remote:
 
     async def _dial(self, url: SplitResult) -> LeafConnection:
         options = self.options
-        sock = await asyncio.wait_for(_connected_socket(self._server.loop, url), options.dial_timeout_s)
+        sock = await asyncio.wait_for(connected_socket(self._server.loop, url), options.dial_timeout_s)
         try:
             return await self._begin(url, sock)
         except BaseException:
@@ -107,9 +111,11 @@ class Remote:
 
     async def _begin(self, url: SplitResult, sock: socket.socket) -> LeafConnection:
         loop, tls = self._server.loop, self.options.tls
+        if url.scheme in WEBSOCKET_SCHEMES:
+            return await self._begin_websocket(url, sock)
         first, is_secure = b"", tls is not None and tls.handshake_first
         if not is_secure:
-            first = await asyncio.wait_for(_first_line(loop, sock), self.options.first_info_timeout_s)
+            first = await asyncio.wait_for(first_line(loop, sock), self.options.first_info_timeout_s)
             event = parse_link_line(first)
             if not isinstance(event, Info):
                 raise BadHub("expected INFO")
@@ -123,29 +129,31 @@ class Remote:
         await loop.create_connection(
             lambda: connection,
             sock=sock,
-            ssl=self._context(),
-            server_hostname=self._verified_name(url),
+            ssl=client_context(tls, "leafnode remote"),
+            server_hostname=verified_name(url, self.urls),
             ssl_handshake_timeout=timeout_s,
         )
         return connection
 
-    def _context(self) -> ssl.SSLContext:
-        tls = self.options.tls
-        try:
-            context = ssl.create_default_context(cafile=(tls.ca_file or None) if tls is not None else None)
-            if tls is not None and tls.insecure:
-                context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-            if tls is not None and tls.cert_file:
-                context.load_cert_chain(tls.cert_file, tls.key_file or None)
-        except OSError as error:  # ssl.SSLError is one
-            raise BadCertificate(f"leafnode remote: {error}") from error
-        return context
+    async def _begin_websocket(self, url: SplitResult, sock: socket.socket) -> LeafConnection:
+        """Shake hands over TLS if the URL says so, then for the WebSocket; INFO comes over that."""
+        from jetlake.server.links.websocket_client import WebSocketClient  # few hubs are reached so
 
-    def _verified_name(self, url: SplitResult) -> str:
-        """The name that the hub's certificate has to be for: one that was configured, also for servers it tells of."""
-        named = [known.hostname for known in self.urls if known.hostname and not _is_address(known.hostname)]
-        name = url.hostname or ""
-        return named[0] if _is_address(name) and named else name
+        server, is_secure = self._server, url.scheme == "wss" or self.options.tls is not None
+        self.connection = connection = LeafConnection(server, self._make_leaf, CONNECT_TIMEOUT_S)
+        protocol = WebSocketClient(server, connection, url)
+        await server.loop.create_connection(
+            lambda: protocol,
+            sock=sock,
+            ssl=client_context(self.options.tls, "leafnode remote") if is_secure else None,
+            server_hostname=verified_name(url, self.urls) if is_secure else None,
+        )
+        try:
+            await asyncio.wait_for(protocol.opened, self.options.first_info_timeout_s)
+        except BaseException:
+            protocol.abort()
+            raise
+        return connection
 
     def _make_leaf(self, connection: LeafConnection, address: tuple[str, int]) -> Leaf:
         options, broker = self.options, self._server.broker
@@ -159,13 +167,14 @@ class Remote:
             denials=Rules(options.deny_exports, options.deny_imports),
             is_spoke=not options.is_hub,
             is_isolated=options.isolates,
+            is_websocket=self.url.scheme in WEBSOCKET_SCHEMES,
         )
 
     # What the hub is told, and tells
 
     def connect_fields(self, info: LinkInfo) -> dict[str, Any]:
         """CONNECT. Raises BadCredentials."""
-        self._discover(info)
+        self.discover(info)
         server, options = self._server, self.options
         features = {
             name: server.broker.features[name] for name in ("domain", "jetstream") if name in server.broker.features
@@ -188,9 +197,9 @@ class Remote:
             fields["deny_pub"] = options.deny_imports
         return fields | credentials_for(options, self.url, info.nonce)
 
-    def _discover(self, info: LinkInfo) -> None:
+    def discover(self, info: LinkInfo) -> None:
         """Other servers of the hub's cluster, for the next try."""
-        if self.options.ignore_discovered or self.url.scheme in ("ws", "wss"):
+        if self.options.ignore_discovered or self.url.scheme in WEBSOCKET_SCHEMES:
             return
         known = {(url.hostname, url.port) for url in self.urls}
         user = self.url.netloc.rpartition("@")[0]
@@ -201,43 +210,3 @@ class Remote:
                 if url.hostname and url.port and (url.hostname, url.port) not in known:
                     found.append(url)
         self._discovered = found
-
-
-async def _connected_socket(loop: asyncio.AbstractEventLoop, url: SplitResult) -> socket.socket:
-    """A socket that is connected to the first address that takes it. Raises OSError."""
-    found = await loop.getaddrinfo(url.hostname, url.port, type=socket.SOCK_STREAM)
-    problem: OSError = OSError("no addresses")
-    for family, kind, protocol, _, address in found:
-        sock = socket.socket(family, kind, protocol)
-        sock.setblocking(False)
-        try:
-            await loop.sock_connect(sock, address)
-        except OSError as error:
-            sock.close()
-            problem = error
-        except BaseException:
-            sock.close()
-            raise
-        else:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            return sock
-    raise problem
-
-
-async def _first_line(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> bytes:
-    """INFO, which comes in clear; nothing may come behind it."""
-    received = b""
-    while b"\n" not in received:
-        piece = await loop.sock_recv(sock, 64 * 1024)
-        if not piece or len(received) > INFO_SIZE_MAX:
-            raise BadHub("the connection ended before INFO" if not piece else "INFO is too long")
-        received += piece
-    return received
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True

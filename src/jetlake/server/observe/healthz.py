@@ -8,6 +8,7 @@ from jetlake.clock import SECOND_NS
 from jetlake.server.observe.query import Query
 
 if TYPE_CHECKING:
+    from jetlake.cluster.view import ClusterView
     from jetlake.jetstream.js_account import JsAccount
     from jetlake.jetstream.streams.stream import Stream
     from jetlake.server.server import Server
@@ -60,7 +61,18 @@ def _check(server: Server, query: Query) -> None:
         raise Unhealthy(_UNAVAILABLE, "JETSTREAM", "JetStream not enabled")
     if query.flag("js-enabled-only") or query.flag("js-enabled"):
         return
+    if server.cluster is not None:
+        _check_meta(server.cluster)
+        if query.flag("js-meta-only"):
+            return
     _check_streams(list(server.jetstream.accounts.values()), account, stream, consumer)
+
+
+def _check_meta(view: ClusterView) -> None:
+    from jetlake.cluster.observe import health_problem
+
+    if (problem := health_problem(view)) is not None:
+        raise Unhealthy(_UNAVAILABLE, "JETSTREAM", problem)
 
 
 def _check_streams(accounts: list[JsAccount], account: str, stream: str, consumer: str) -> None:

@@ -13,6 +13,7 @@ _PAGES = {
     "varz": "General",
     "jsz": "JetStream",
     "connz": "Connections",
+    "routez": "Routes",
     "accountz": "Accounts",
     "accstatz": "Account Stats",
     "subsz": "Subscriptions",

@@ -12,6 +12,7 @@ from jetlake.server.observe.varz import jetstream_config, jetstream_limits
 from jetlake.wire.go_time import format_time
 
 if TYPE_CHECKING:
+    from jetlake.cluster.view import ClusterView
     from jetlake.jetstream.consumers.consumer import Consumer
     from jetlake.jetstream.js_account import JsAccount
     from jetlake.jetstream.service import JetStream
@@ -45,10 +46,13 @@ def jsz(server: Server, query: Query) -> dict[str, Any]:
         "limits": jetstream_limits(server.options.jetstream),
         **totals,
     }
-    if query.flag("raft"):  # one server leads all that it has
+    if server.cluster is not None:
+        page = _in_cluster(page, server.cluster, query)
+    elif query.flag("raft"):  # one server leads all that it has
         page |= {f"{what}_leader": totals[what] for what in ("streams", "consumers") if totals[what]}
     if accounts := _wanted(jetstream, query):
-        page["account_details"] = items((account_detail(account, query) for account in accounts), len(accounts))
+        details = (account_detail(account, query, server.cluster) for account in accounts)
+        page["account_details"] = items(details, len(accounts))
     return {**page, "total": len(jetstream.accounts)}
 
 
@@ -60,7 +64,19 @@ def jsz_account(server: Server, query: Query) -> dict[str, Any]:
     if name not in jetstream.accounts:
         problem = "not jetstream enabled" if name in server.broker.accounts else "not found"
         raise BadQuery(f'account "{name}" {problem}')
-    return account_detail(jetstream.accounts[name], query)
+    return account_detail(jetstream.accounts[name], query, server.cluster)
+
+
+def _in_cluster(page: dict[str, Any], view: ClusterView, query: Query) -> dict[str, Any]:
+    """The page with what the server leads, behind what it has, and the meta group."""
+    from jetlake.cluster import observe
+
+    led, shown = observe.led_counts(view) if query.flag("raft") else {}, {}
+    for name, value in page.items():
+        shown[name] = value
+        if (leads := f"{name}_leader") in led:
+            shown[leads] = led[leads]
+    return {**shown, "ha_assets": observe.ha_assets(view), "meta_cluster": observe.meta_cluster(view)}
 
 
 def _totals(streams: list[Stream]) -> dict[str, int]:
@@ -82,12 +98,12 @@ def _wanted(jetstream: JetStream, query: Query) -> list[JsAccount]:
     return query.page([jetstream.accounts[name] for name in sorted(jetstream.accounts)])
 
 
-def account_detail(account: JsAccount, query: Query) -> dict[str, Any]:
+def account_detail(account: JsAccount, query: Query, view: ClusterView | None = None) -> dict[str, Any]:
     """An account, with its streams if they are asked for."""
     name = account.account.name
     detail = {"name": name, "id": name, **account_stats(account)}
     if query.flag("streams") or query.flag("consumers"):
-        streams = (_stream(stream, query) for stream in served_streams(account))
+        streams = (_stream(stream, query, view) for stream in served_streams(account))
         if account.streams:
             detail["stream_detail"] = items(streams, len(account.streams))
     return detail
@@ -104,7 +120,7 @@ def served_consumers(stream: Stream) -> Iterator[Consumer]:
     return (consumer for consumer in list(stream.consumers.values()) if not (consumer.is_closed or stream.is_closed))
 
 
-def _stream(stream: Stream, query: Query) -> dict[str, Any]:
+def _stream(stream: Stream, query: Query, view: ClusterView | None) -> dict[str, Any]:
     from jetlake.jetstream.api.stream_info import stream_info
 
     info = stream_info(stream, with_server=False, with_cluster=True)
@@ -116,6 +132,10 @@ def _stream(stream: Stream, query: Query) -> dict[str, Any]:
     if query.flag("consumers") and stream.consumers:
         consumers = (_consumer(consumer, query) for consumer in served_consumers(stream))
         detail["consumer_detail"] = items(consumers, len(stream.consumers))
+    if view is not None and query.flag("raft"):
+        from jetlake.cluster import observe
+
+        detail |= observe.raft_groups(view, stream.account.name, stream.name)
     return detail
 
 

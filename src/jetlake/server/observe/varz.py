@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from jetlake.clock import SECOND_NS
 from jetlake.config import JetStreamOptions, WebSocketOptions
@@ -58,12 +59,12 @@ def _options(server: Server) -> dict[str, Any]:
         "http_host": options.http_host or options.host,
         "http_port": options.http_port,
         "http_base_path": options.http_base_path.rstrip("/"),
-        "https_port": 0,
+        "https_port": options.https_port,
         "auth_timeout": options.auth_timeout_s,
         "max_control_line": options.max_control_line,
         "max_payload": options.max_payload,
         "max_pending": options.max_pending,
-        "cluster": {},
+        "cluster": _cluster(server),
         "gateway": {},
         "leaf": _leaf(server),
         "mqtt": {},
@@ -72,6 +73,23 @@ def _options(server: Server) -> dict[str, Any]:
         "tls_timeout": options.tls.timeout_s if options.tls is not None else 2.0,
         "write_deadline": int(options.write_deadline_s * SECOND_NS),
     }
+
+
+def _cluster(server: Server) -> dict[str, Any]:
+    options, listener = server.routes.options, server.routes.listener
+    if listener is None:
+        return {}
+    shown = {
+        "name": server.routes.name,
+        "addr": options.host,
+        "cluster_port": listener.port,
+        "auth_timeout": server.routes.auth_timeout_s,
+        "urls": [urlsplit(url).netloc.rpartition("@")[2] for url in options.routes],
+        "tls_timeout": options.tls.timeout_s if options.tls is not None else 2.0,
+        "tls_required": options.tls is not None,
+        "tls_verify": options.tls is not None,
+    }
+    return {name: value for name, value in shown.items() if value}
 
 
 def _leaf(server: Server) -> dict[str, Any]:
@@ -160,17 +178,17 @@ def _runtime(server: Server) -> dict[str, Any]:
         "cpu": server.cpu.percent(),
         "connections": len(broker.clients),
         "total_connections": broker.total_connections,
-        "routes": 0,
-        "remotes": 0,
+        "routes": len(server.routes.open),
+        "remotes": len(server.routes.open),
         "leafnodes": len(server.leafs.open),
         "in_msgs": received[0],
         "in_bytes": received[1],
-        "in_client_msgs": received[0],
-        "in_client_bytes": received[1],
+        "in_client_msgs": received[0] - broker.link_in_msgs,
+        "in_client_bytes": received[1] - broker.link_in_bytes,
         "out_msgs": sent[0],
         "out_bytes": sent[1],
-        "out_client_msgs": sent[0],
-        "out_client_bytes": sent[1],
+        "out_client_msgs": sent[0] - broker.link_out_msgs,
+        "out_client_bytes": sent[1] - broker.link_out_bytes,
         "slow_consumers": broker.slow_consumers,
         "stale_connections": broker.stale_connections,
         "stalled_clients": broker.stalls,

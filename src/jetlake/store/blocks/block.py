@@ -108,6 +108,13 @@ class BlockIndex:
         self.offsets[self.count], self.ids[self.count] = offset, slot
         self.extend(seq, 1)
 
+    def cut(self, position: int) -> None:
+        """Forget the messages from a position on."""
+        self.count = position
+        del self.offsets[position:], self.ids[position:]
+        if self.seqs is not None:
+            del self.seqs[position:]
+
     def drop(self, position: int) -> None:
         """Forget one message."""
         if self.seqs is None and position < self.count - 1:
@@ -116,6 +123,8 @@ class BlockIndex:
             if column is not None:
                 del column[position]
         self.count -= 1
+        if self.seqs is not None and self.count and self.seqs[-1] == self.count - 1:
+            self.seqs = None  # what is left has no gaps
 
     def position(self, seq: int) -> int:
         """Which message has this sequence; -1 when none."""

@@ -3,6 +3,10 @@
 `read_body` assembles the plain body; frames that cannot be opened leave zeros, which no scan takes for a record.
 `scan_block` walks its records and fills in a MsgBlock. Sequences inside the block's range that no record accounts for
 are *holes*: lost, unless something outside the block explains them.
+
+Of an atomic batch, a reader must find all or nothing. One that was cut short at the end of the block is cut off, as an
+unfinished write is. One with a hole that was never written, which a power cut can leave, is lost as a whole. A member
+that was written and is damaged is lost alone.
 """
 
 from __future__ import annotations
@@ -20,8 +24,10 @@ from jetlake.store.format import (
     FRAME_MAGIC,
     FRAME_TAIL_SIZE,
     HEADER_SIZE,
+    MORE,
     NOT_MESSAGE,
     RECORD_SIZE_MIN,
+    REST,
     SKIP,
     TOMBSTONE,
     TRAILER,
@@ -36,6 +42,7 @@ from jetlake.store.records.varint import decode_varint
 
 # A damaged end is believed to have used a sequence only if that is at most so far ahead.
 _TAIL_SEQS_MAX = 1 << 20
+_SECTOR_SIZE = 512
 _TAIL_TIME_NS_MAX = 30 * 24 * 3600 * 10**9
 
 
@@ -119,11 +126,73 @@ def scan_block(block: MsgBlock, file: BlockFile, body: Body, table: SubjectTable
     block.last_seq = max(block.last_seq, body.last_seq)
     _settle_last_damage(block, body, found)
     torn_size = _settle_tail(block, file, body, found, damage)
+    if found.offsets and body.data[found.offsets[-1]] & MORE and block.last_seq == found.seqs[-1]:
+        torn_size += _end_open_batch(block, file, body, found, sizes)
     holes = missing_seqs(found, block.gone, block.first_seq, block.last_seq)
+    if holes and found.offsets:
+        holes.update(_broken_batches(block, body, holes))
     block.gone.update(holes)
     block.lost.update(holes)
     file.frames = body.frames
     return BlockScan(erases, damage, torn_size, found)
+
+
+def _end_open_batch(block: MsgBlock, file: BlockFile, body: Body, found: Scan, sizes: tuple[int, int]) -> int:
+    """The block ends in the middle of an atomic batch: cut that off; how many bytes. If something follows, it stays."""
+    index = block.index
+    assert index is not None
+    is_followed = block.body_size > found.end or (found.others and found.others[-1] > found.offsets[-1])
+    if is_followed or not file.envelope.is_plain:
+        block.last_seq += 1  # that is how far it went at least: a hole
+        return 0
+    first = _first_of_batch(body.data, index, index.count - 1)
+    start, seq = index.offsets[first], index.seq(first)
+    count, size = uncount(body.data, start, found.end, block.seed, index.table, *sizes, index.count - first, 2**63 - 1)
+    assert count == index.count - first, "what was found is sound"
+    cut_size = block.body_size - start
+    index.cut(first)
+    block.size -= size
+    block.last_seq = seq - 1
+    block.last_hash = int.from_bytes(body.data[start - 8 : start], "little") if start else 0
+    block.expiring = [expiry for expiry in block.expiring if expiry[0] < seq]
+    block.body_size = block.written_size = block.synced_size = start
+    file.file_size = HEADER_SIZE + start
+    return cut_size
+
+
+def _first_of_batch(data: Buffer, index: BlockIndex, position: int) -> int:
+    """Where the atomic batch of a message begins, as far as it is there."""
+    while position and data[index.offsets[position]] & REST and index.seq(position - 1) == index.seq(position) - 1:
+        position -= 1
+    return position
+
+
+def _broken_batches(block: MsgBlock, body: Body, holes: SequenceSet) -> SequenceSet:
+    """What is there of atomic batches of which something was never written: around holes."""
+    index, data, broken = block.index, body.data, SequenceSet()
+    assert index is not None
+    for first, last in holes.ranges():
+        after = index.position_from(last + 1)
+        is_open = bool(after) and bool(data[index.offsets[after - 1]] & MORE) and index.seq(after - 1) == first - 1
+        is_rest = after < index.count and bool(data[index.offsets[after]] & REST) and index.seq(after) == last + 1
+        start = measure(data, index.offsets[after - 1], len(data), block.seed).end if after else 0
+        end = index.offsets[after] if after < index.count else len(data)
+        if not (is_open or is_rest) or not _is_unwritten(data, start, end):
+            continue
+        if is_open:
+            broken.add_range(index.seq(_first_of_batch(data, index, after - 1)), first - 1)
+        if is_rest:
+            seq = last + 1
+            while after + 1 < index.count and data[index.offsets[after]] & MORE and index.seq(after + 1) == seq + 1:
+                after, seq = after + 1, seq + 1
+            broken.add_range(last + 1, seq)
+    return broken
+
+
+def _is_unwritten(data: Buffer, start: int, end: int) -> bool:
+    """Is there a sector between two places that was never written?"""
+    region = bytes(data[start:end])
+    return not region.strip(b"\0") or bytes(_SECTOR_SIZE) in region
 
 
 def uncount_gone(block: MsgBlock, index: BlockIndex, body: Body, sizes: tuple[int, int]) -> None:

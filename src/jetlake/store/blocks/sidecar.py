@@ -96,6 +96,15 @@ class Sidecar:
     def index_end(self) -> int:
         return self.index_start + self.index_stored_size + 8
 
+    def fill(self, block: MsgBlock) -> None:
+        """Tell a block what a scan of it would."""
+        block.last_seq, block.last_hash = self.last_seq, self.last_hash
+        block.gone, block.lost = self.gone, self.lost
+        block.size, block.floor_seq = self.size, self.floor_seq
+        block.time_ns_min, block.time_ns_max = self.time_ns_min, self.time_ns_max
+        block.body_size = block.written_size = block.synced_size = self.body_size
+        block.sealed, block.expiring = True, self.expiring
+
     def merge_into(self, table: SubjectTable) -> None:
         """Count the block's subjects into a table."""
         merge_subjects(self.summary, self.subjects_start, len(self.summary), self.first_seq, table)

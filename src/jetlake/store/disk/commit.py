@@ -8,11 +8,15 @@ the store goes on staging. The order inside `run` is what durability rests on:
        that what a later block says about an earlier one (its floor) is never durable before the reason for it.
     2. the directory, when a file was made
     3. sidecars and the checkpoint: they can be made anew, but must not be ahead of the blocks
+    -  of a checkpoint: whoever keeps the log of changes is told how far they are in the blocks, and keeps that durably
     4. blocks that are no longer needed go: what says so is durable by now
     5. a block is rewritten (`rewrite.py`): that its messages are gone, and what replaced them, is durable by now
 
 A small commit that makes nothing go can be made through the redo log instead (`store.redo`), together with those of
 other streams: what it writes is in the log, synced, before any of it is written to its file.
+
+A store that is synced by checkpoints alone does 4 and 5 in these, so that a cut at the last one finds all blocks as
+they were. Its other commits write blocks, unsynced, and no more.
 
 On a full disk even the few bytes that say that messages are gone may not fit, and then no block could go. Where the
 blocks to go are the oldest and no new message waits to be written, the floor is put into a header that is there
@@ -22,7 +26,7 @@ already (`Floor`), and they go first.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -42,6 +46,10 @@ from jetlake.store.redo.redo_log import RedoLog
 SMALL_SIZE_MAX = 4096  # what is not worth a thread, nor an object that says what there is to do
 UNSYNCED_SIZE_MAX = 64 * 1024  # the same where nobody waits for the disk
 LOGGED_SIZE_MAX = 64 * 1024  # what is written twice rather than synced by itself
+
+Mark = Callable[
+    [int, int], None
+]  # told the id of the last block, and the offset in its file up to which all is durable
 
 
 @dataclass(slots=True)
@@ -127,6 +135,8 @@ class Commit:
     floor: Floor | None = None
     replaced: list[tuple[str, bytes]] = field(default_factory=list)  # other files of the stream: path and bytes
     is_first: bool = False  # of a new store: the names of its directory and of the one above are not durable
+    before_drop: Mark | None = None  # of a checkpoint
+    active: BlockFile | None = None  # where it ends
     redo: RedoLog | None = None  # through which it can be made, together with others
     is_logged: bool = False  # it was made so
     placed: list[tuple[int, Sequence[Buffer]]] = field(default_factory=list)
@@ -154,12 +164,15 @@ class Commit:
         try:
             self._write_extras()
         except OSError as error:
-            if not is_no_space(error):
+            if not is_no_space(error) or self.before_drop is not None:
                 raise
             for write in self.writes:
                 write.file.trim()
             self._drop()
             self._write_extras()
+        if self.before_drop is not None:
+            assert self.active is not None
+            self.before_drop(self.active.header.block_id, self.active.file_size)
         self._drop()
         if self.rewrite is not None:
             self.rewrite.run()

@@ -20,7 +20,9 @@ class FileOptions:
     """How a stream lies on disk. What a block was written with is in its header; these are for new blocks."""
 
     block_size_max: int = BLOCK_SIZE_DEFAULT
-    sync: Literal["always", "never"] | float = "always"  # a number: at least so many seconds between two syncs
+    # A number: at least so many seconds between two syncs. "checkpoint": by `FileStore.prepare_checkpoint` alone, for a
+    # store whose changes are in a log elsewhere. Opened again, it is cut there, and the log is applied from there.
+    sync: Literal["always", "never", "checkpoint"] | float = "always"
     compression: Compression = Compression.NONE
     cipher: Cipher = Cipher.NONE
     keys: Sequence[KeySource] = ()  # the first one encrypts; all of them are tried to decrypt
@@ -35,8 +37,13 @@ class FileOptions:
             raise BadRequest("a cipher needs a key")
         if self.requires_cipher and self.cipher is Cipher.NONE:
             raise BadRequest("a cipher is required, and none is given")
-        if isinstance(self.sync, str) and self.sync not in ("always", "never"):
-            raise BadRequest(f"sync is {self.sync!r}, not always, never or a number of seconds")
+        if isinstance(self.sync, str) and self.sync not in ("always", "never", "checkpoint"):
+            raise BadRequest(f"sync is {self.sync!r}, not always, never, checkpoint or a number of seconds")
+
+    @property
+    def by_checkpoint(self) -> bool:
+        """Whether everything since the last checkpoint is as if it were not there when the store is opened again."""
+        return self.sync == "checkpoint"
 
 
 def options_of(files: Files, directory: str, keys: Sequence[KeySource] = ()) -> FileOptions:

@@ -28,6 +28,8 @@ from jetlake.errors import StoreLocked
 from jetlake.store.format import Buffer
 
 _FILE_MODE = 0o640
+_SECRET_MODE = 0o600
+SECRET_MARK = ".secret"  # in the name of a file that is for its owner alone
 _DIR_MODE = 0o750
 _PARTS_MAX = os.sysconf("SC_IOV_MAX")  # how many buffers one pwritev takes
 _TEMP_NAME = re.compile(r"(.+)\.[0-9a-f]{16}\.tmp", re.DOTALL)
@@ -283,7 +285,8 @@ class OsFiles(Files):
         flags = os.O_RDWR if write or create else os.O_RDONLY
         if create:
             flags |= os.O_CREAT | os.O_EXCL
-        return OsFile(path, os.open(path, flags, _FILE_MODE))
+        is_secret = SECRET_MARK in os.path.basename(path)
+        return OsFile(path, os.open(path, flags, _SECRET_MODE if is_secret else _FILE_MODE))
 
     def list(self, directory: str) -> builtins.list[str]:
         return sorted(os.listdir(directory))

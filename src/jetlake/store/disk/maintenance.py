@@ -148,6 +148,21 @@ def erase_soon(store: FileStore, seq: int) -> None:
         store._after_removal(block)
 
 
+def erase_at_checkpoint(store: FileStore, seq: int) -> None:
+    """Remove a message; the next checkpoint writes its block anew, and shreds the old file.
+
+    A power cut between the two leaves the bytes in the file, though not the message in the stream.
+    """
+    catalog = store.catalog
+    block = catalog.block_of(seq)
+    assert block is not None
+    if block is catalog.active:
+        store.seal_active()
+    store._erasing.add(block.id)
+    store._sparse.add(block.id)
+    store._remove(seq)
+
+
 def _erase_group(store: FileStore, block: MsgBlock, record: Record) -> RemovalGroup:
     """What says that a message is to be erased, and where it lies."""
     index, seq = store.catalog.index(block), record.seq
@@ -162,10 +177,10 @@ def erase_live(store: FileStore, block: MsgBlock, group: RemovalGroup) -> None:
     if record is None:
         _erase_unreadable(store, block)
         return
-    slot = catalog.table.find(record.subject)
-    store._leave(block, seq, slot, store._size(record.subject, record.headers, record.payload))
+    slot, size = catalog.table.find(record.subject), store._size(record.subject, record.headers, record.payload)
+    store._leave(block, seq, slot, size)
     with _freezing(store):
-        erase_bytes(store, block, seq, group.place, record.time_ns)
+        erase_bytes(store, block, seq, size, group.place, record.time_ns)
     if seq == catalog.first_seq:
         store._advance_first(seq)
     else:

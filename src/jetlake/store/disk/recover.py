@@ -1,5 +1,7 @@
 """Open what is on disk: after a clean stop, after `kill -9`, after a power cut, after damage.
 
+0. A store that is synced by checkpoints is cut at the last one first: nothing after it counts, nor does the checkpoint
+   file, which may tell of it.
 1. Every header is read, and every key tried, before anything is touched. Blocks of other streams are set aside.
 2. Sealed blocks are known by their sidecars; one that has no good sidecar is scanned and gets one. The last block is
    always scanned; an unfinished write at its end is cut off.
@@ -68,9 +70,13 @@ class _Part:
     taught: SequenceSet = field(default_factory=SequenceSet)  # removed, as only the checkpoint knows
 
 
-def recover(store: FileStore, first_seq: int) -> None:
-    """Fill a new FileStore from its directory."""
+def recover(store: FileStore, first_seq: int, cut: tuple[int, int] | None = None) -> None:
+    """Fill a new FileStore from its directory; `cut`: remove what lies after this block and offset first."""
     headers, checkpoint, identity = check_keys(store.files, store.directory, store.sealer)
+    if cut is not None:
+        _take_identity(store, identity, checkpoint, headers)
+        _cut(store, *cut)
+        headers, checkpoint, identity = check_keys(store.files, store.directory, store.sealer)
     for header in headers:
         if header.cipher and identity.owns(header) and not store.options.salt:
             store.store_salt = header.store_salt
@@ -92,6 +98,32 @@ def recover(store: FileStore, first_seq: int) -> None:
     _finish(store, parts, checkpoint)
     if checkpoint is not None and checkpoint.truncate_seq is not None:
         _finish_truncation(store, checkpoint.truncate_seq)
+
+
+def _cut(store: FileStore, last_id: int, offset: int) -> None:
+    """Remove all that was written after a place. Done again after a crash, it comes to the same end."""
+    files, directory = store.files, store.directory
+    # First: it tells of what will be missing. Whose the blocks are is all that it is to know.
+    write_checkpoint(files, directory, _empty_checkpoint(store), store.sealer)
+    for name in files.list(directory):
+        block_id = _block_of(name)
+        path = f"{directory}/{name}"
+        if block_id is None or block_id < last_id:
+            continue
+        if block_id > last_id or name != block_name(last_id):
+            files.remove(path)
+        elif files.size(path) > offset:
+            with files.open(path, write=True) as file:
+                file.truncate(offset)
+                file.sync()
+    files.sync_dir(directory)
+
+
+def _block_of(name: str) -> int | None:
+    """The block that a file belongs to: its own, its sidecar, or one on its way in or out; not evidence of damage."""
+    name = (temp_target(name) or name).removesuffix(".shred").removesuffix(".new")
+    found = parse_block_name(name)
+    return parse_sidecar_name(name) if found is None else found
 
 
 def load_index(store: FileStore, block: MsgBlock) -> tuple[BlockIndex, list[Frame], SequenceSet]:
@@ -132,7 +164,35 @@ def rebuild_sidecar(store: FileStore, block: MsgBlock, file: BlockFile) -> Sidec
     elif body.file_size > file.file_size:  # room was reserved in a block that was on its way out before it was full
         file.file.truncate(file.file_size)
     store.damage += [f"{block.path}: {text}" for text in scanned.damage]
-    data = encode_sidecar(seal(block, block.index), block.index, file)
+    return _write_sidecar(store, block, block.index, file)
+
+
+def sidecar_without(store: FileStore, block: MsgBlock, file: BlockFile, seq: int, size: int) -> Sidecar | None:
+    """Write a sealed block's sidecar anew after one message was overwritten; its size is what JetStream counts.
+
+    Only the sidecar is read: the noise kept the message's place and time. None where the block has to be scanned: the
+    first or the last record was overwritten, or the sidecar is not sound.
+    """
+    old = _load_sidecar(store, block, file)
+    found = _read_index(store, block, file, old) if old is not None else None
+    if old is None or found is None:
+        return None
+    index, file.frames = found
+    position = index.position(seq)
+    if position <= 0 or seq in old.gone or index.end(position, old.body_size) == old.body_size:
+        return None
+    fresh = MsgBlock(block.header, block.path)
+    old.fill(fresh)
+    fresh.groups = old.groups
+    fresh.gone.add(seq)
+    fresh.size -= size
+    file.file_size = old.file_size
+    index.drop(position)
+    return _write_sidecar(store, fresh, index, file)
+
+
+def _write_sidecar(store: FileStore, block: MsgBlock, index: BlockIndex, file: BlockFile) -> Sidecar:
+    data = encode_sidecar(seal(block, index), index, file)
     path = f"{store.directory}/{sidecar_name(block.id)}"
     try:
         atomic_write(store.files, path, [data], durable=store.options.sync != "never")
@@ -278,14 +338,8 @@ def _open_sealed(store: FileStore, part: _Part, *, rebuild: bool = False) -> Non
         fresh = MsgBlock(block.header, block.path)
         sidecar = rebuild_sidecar(store, fresh, file)
     part.sidecar = sidecar
-    block.last_seq, block.last_hash = sidecar.last_seq, sidecar.last_hash
-    block.gone, block.lost = sidecar.gone, sidecar.lost
-    block.size, block.floor_seq = sidecar.size, sidecar.floor_seq
-    block.time_ns_min, block.time_ns_max = sidecar.time_ns_min, sidecar.time_ns_max
-    block.body_size = block.written_size = block.synced_size = sidecar.body_size
+    sidecar.fill(block)
     file.file_size = sidecar.file_size
-    block.sealed = True
-    block.expiring = sidecar.expiring
     block.subject_bits = subject_bits(sidecar.summary, sidecar.subjects_start, len(sidecar.summary))
 
 

@@ -178,8 +178,10 @@ def rewrite_block(
     store.adopt(rewrite)
 
 
-def erase_bytes(store: FileStore, block: MsgBlock, seq: int, place: tuple[int, int], time_ns: int = 0) -> None:
-    """Overwrite a record, which is no longer live, on disk and in memory."""
+def erase_bytes(
+    store: FileStore, block: MsgBlock, seq: int, size: int, place: tuple[int, int], time_ns: int = 0
+) -> None:
+    """Overwrite a record, which is no longer live, on disk and in memory. `size` is what JetStream counts for it."""
     file = store.block_files[block.id]
     if not file.envelope.is_plain:
         rewrite_block(store, block, shred=True)
@@ -189,7 +191,7 @@ def erase_bytes(store: FileStore, block: MsgBlock, seq: int, place: tuple[int, i
         if chunk.base <= place[0] < chunk.end:
             chunk.data[place[0] - chunk.base : place[0] - chunk.base + place[1]] = noise
     if block.sealed:
-        store.reattach(block)
+        store.reattach(block, seq, size)
     elif block.index is not None:
         block.index.drop(block.index.position(seq))
 

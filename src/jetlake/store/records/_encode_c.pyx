@@ -10,8 +10,10 @@ from jetlake.store.records._encode_py import _check_door, check_given, op_proble
 from jetlake.store.records._record_c cimport (
     EXPIRES,
     HEADERS_SIZE_MAX,
+    MORE,
     MSG_ID,
     PAYLOAD_SIZE_MAX,
+    REST,
     SKIP,
     SUBJECT_SIZE_MAX,
     put,
@@ -26,6 +28,8 @@ cdef uint32_t OP_SPECIAL = _ops.OP_SPECIAL
 cdef uint32_t OP_MSG_ID = _ops.OP_MSG_ID
 cdef uint32_t OP_EXPECTS = _ops.OP_EXPECTS
 cdef uint32_t OP_ADMITTED = _ops.OP_ADMITTED
+cdef uint32_t OP_MORE = _ops.OP_MORE
+cdef uint32_t OP_REST = _ops.OP_REST
 assert sizeof(PubOp) == 4 * _ops.OP_WORDS
 
 
@@ -107,6 +111,16 @@ def encode_batch(data, ops, Py_ssize_t first, Py_ssize_t stop, chunk, uint64_t u
     return done, used, size
 
 
+def check_batch(data, ops):
+    """Raise unless a record can be made of every operation."""
+    cdef Py_ssize_t source_size, words, number
+    bytes_of(data, &source_size)
+    cdef PubOp* op_list = ops_of(ops, &words)
+    for number in range(op_count(words)):
+        if not _is_good(op_list + number, source_size):
+            raise op_problem(source_size, ops[number * OP_WORDS:(number + 1) * OP_WORDS])
+
+
 cdef inline uint32_t _put_varint(uint8_t* out, uint64_t value) noexcept nogil:
     """How many bytes it took."""
     cdef uint32_t size = 0
@@ -171,7 +185,8 @@ def encode_batch_at(data, ops, seqs, times, expires, Py_ssize_t first, Py_ssize_
             over.append(slot)
         offset_out[count] = <uint32_t>(base + used)
         id_out[count] = <uint32_t>slot
-        used += put(out + used, (MSG_ID if op.flags & OP_MSG_ID else 0) | (EXPIRES if expires_ns else 0),
+        used += put(out + used, (MSG_ID if op.flags & OP_MSG_ID else 0) | (EXPIRES if expires_ns else 0)
+                    | (MORE if op.flags & OP_MORE else 0) | (REST if op.flags & OP_REST else 0),
                     source + op.subject_start, op.subject_size, source + op.headers_start, op.headers_size,
                     source + op.payload_start, op.payload_size, seq, time_list[done], expires_ns, seed)
         size += size_fixed + op.subject_size + op.payload_size

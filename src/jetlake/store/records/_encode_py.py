@@ -5,8 +5,8 @@ from __future__ import annotations
 from array import array
 
 from jetlake.errors import BadRequest, MessageTooLarge
-from jetlake.ops import OP_ADMITTED, OP_EXPECTS, OP_MSG_ID, OP_SPECIAL, OP_WORDS
-from jetlake.store.format import EXPIRES, MSG_ID, SEQ_MAX, SKIP, Buffer
+from jetlake.ops import OP_ADMITTED, OP_EXPECTS, OP_MORE, OP_MSG_ID, OP_REST, OP_SPECIAL, OP_WORDS
+from jetlake.store.format import EXPIRES, MORE, MSG_ID, REST, SEQ_MAX, SKIP, Buffer
 from jetlake.store.index._subject_table_py import LAST_STALE, SubjectTable
 from jetlake.store.records._record_py import Record, check_sizes, encode
 from jetlake.store.records.varint import encode_varint
@@ -107,6 +107,7 @@ def encode_batch_at(
         subject, headers, payload = (bytes(data[start : start + size]) for start, size in (op[0:2], op[4:6], op[6:8]))
         expires_ns = expires[done] if expires else 0
         flags = (MSG_ID if op[9] & OP_MSG_ID else 0) | (EXPIRES if expires_ns else 0)
+        flags |= (MORE if op[9] & OP_MORE else 0) | (REST if op[9] & OP_REST else 0)
         skip = b""
         if seq > last_seq + 1:
             between = encode_varint(seq - last_seq - 1)
@@ -147,6 +148,14 @@ def has_last(table: SubjectTable, subject: bytes, seq: int) -> bool:
     """Whether this is for certain the last sequence of a subject; 0 of one without messages."""
     slot = table.find(subject)
     return seq == 0 if slot < 0 else not table.flags(slot) & LAST_STALE and table.last(slot) == seq
+
+
+def check_batch(data: Buffer, ops: array[int]) -> None:
+    """Raise unless a record can be made of every operation."""
+    for start in range(0, len(ops) // OP_WORDS * OP_WORDS, OP_WORDS):
+        problem = op_problem(len(data), ops[start : start + OP_WORDS])
+        if problem is not None:
+            raise problem
 
 
 def op_problem(data_size: int, op: array[int]) -> Exception | None:

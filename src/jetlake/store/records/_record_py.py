@@ -8,7 +8,7 @@ from jetlake.errors import MessageTooLarge
 from jetlake.store.format import (
     EXPIRES,
     HEADERS_SIZE_MAX,
-    KNOWN_FLAGS,
+    IN_BATCH,
     NOT_MESSAGE,
     PAYLOAD_SIZE_MAX,
     SUBJECT_SIZE_MAX,
@@ -84,8 +84,8 @@ def measure(data: Buffer, start: int, end: int, seed: int) -> Layout:
     if end - start < 1:
         raise BadRecord("no byte left")
     flags = data[start]
-    if flags & ~KNOWN_FLAGS:
-        raise BadRecord(f"unknown flags 0x{flags:02x}")
+    if flags & IN_BATCH and flags & NOT_MESSAGE:
+        raise BadRecord(f"flags 0x{flags:02x} contradict each other")
     sizes, offset = list[int](), start + 1
     for size_max in (SUBJECT_SIZE_MAX, HEADERS_SIZE_MAX, PAYLOAD_SIZE_MAX):
         size, offset = _size(data, offset, end, size_max)

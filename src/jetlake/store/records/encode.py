@@ -13,6 +13,8 @@ seed, size_fixed, size_headers, per_subject_max, over, gaps)` does the same with
 each message, and with times at which they expire (0: never; an empty array: none does). Sequences must rise from
 last_seq + 1 on. Where one is left out, a SKIP record is written for those between, and their first and last are
 appended to `gaps`. No operation is special here.
+
+`check_batch(data, ops)` raises what is wrong with the first operation of which no record can be made.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ from __future__ import annotations
 from jetlake.store.kernels import COMPILED
 
 if COMPILED:
-    from jetlake.store.records._encode_c import encode_batch, encode_batch_at
+    from jetlake.store.records._encode_c import check_batch, encode_batch, encode_batch_at
 else:
-    from jetlake.store.records._encode_py import encode_batch, encode_batch_at
+    from jetlake.store.records._encode_py import check_batch, encode_batch, encode_batch_at
 
-__all__ = ["encode_batch", "encode_batch_at"]
+__all__ = ["check_batch", "encode_batch", "encode_batch_at"]

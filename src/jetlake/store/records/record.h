@@ -10,8 +10,10 @@ enum {
     JL_ERASED = 0x04,
     JL_EXPIRES = 0x10,
     JL_MSG_ID = 0x20,
+    JL_MORE = 0x40,
+    JL_REST = 0x80,
+    JL_IN_BATCH = JL_MORE | JL_REST,
     JL_NOT_MESSAGE = 0x0F,
-    JL_UNKNOWN_FLAGS = 0xC0,
     JL_TRAILER_SIZE = 24,
     JL_SUBJECT_SIZE_MAX = 65535,
     JL_HEADERS_SIZE_MAX = 64 * 1024 * 1024,
@@ -88,7 +90,7 @@ static inline int jl_parse_plain(const unsigned char *data, uint64_t start, uint
     uint64_t word;
     if (end - start < 8) return 0;
     word = jl_load64(data + start);
-    if ((word & (0x8080808000 | (0xFF & ~JL_MSG_ID))) != 0x80000000) return 0;
+    if ((word & (0x8080808000 | (0xFF & ~(JL_MSG_ID | JL_IN_BATCH)))) != 0x80000000) return 0;
     out->flags = (uint8_t)word;
     out->subject_size = word >> 8 & 0x7F;
     out->headers_size = word >> 16 & 0x7F;
@@ -104,7 +106,8 @@ static inline int jl_parse(const unsigned char *data, uint64_t start, uint64_t e
     if (start >= end) return 0;
     if (is_expected && jl_parse_plain(data, start, end, out)) return 1;
     out->flags = data[start];
-    if (out->flags & JL_UNKNOWN_FLAGS || !jl_get_size(data, &at, end, JL_SUBJECT_SIZE_MAX, &out->subject_size) ||
+    if ((out->flags & JL_IN_BATCH && out->flags & JL_NOT_MESSAGE) ||
+        !jl_get_size(data, &at, end, JL_SUBJECT_SIZE_MAX, &out->subject_size) ||
         !jl_get_size(data, &at, end, JL_HEADERS_SIZE_MAX, &out->headers_size) ||
         !jl_get_size(data, &at, end, JL_PAYLOAD_SIZE_MAX, &out->payload_size) || end - at < 2)
         return 0;

@@ -34,6 +34,7 @@ def oldest_over(catalog: Catalog, slots: Sequence[int], count_max: int) -> array
     """The messages, oldest first, by which subjects exceed `count_max`."""
     need = bytearray(4 * catalog.table.slot_limit)
     seqs, left, low = oldest_known(catalog.table, slots, count_max, need)
+    is_sorted = not seqs  # what the blocks tell comes in order
     for block in catalog.blocks_from(low):
         if not left:
             break
@@ -42,7 +43,7 @@ def oldest_over(catalog: Catalog, slots: Sequence[int], count_max: int) -> array
             seqs.extend(found)
             left -= len(found)
     assert not left, "a subject with messages has an oldest one"
-    return array("Q", sorted(seqs))
+    return seqs if is_sorted else array("Q", sorted(seqs))
 
 
 def _oldest_in_block(

@@ -71,12 +71,16 @@ class Retention(ABC):
 
     def _apply_limits(self, now_ns: int) -> None:
         """Enforce all limits on all that is there."""
-        table, subject_max = self.catalog.table, self.limits.max_msgs_per_subject
-        if subject_max > 0:
-            slots = table.match(self.queries.filter(">").subjects)
-            self._trim_subjects([slot for slot in slots if table.count(slot) > subject_max])
+        if self.limits.max_msgs_per_subject > 0 and (over := self._over_subjects(self.limits.max_msgs_per_subject)):
+            remove_all(self, over, are_oldest=True)
         self._enforce()
         self.expiry.run(now_ns)
+
+    def _over_subjects(self, count_max: int) -> array[int]:
+        """The messages, oldest first, by which subjects have more than so many."""
+        table = self.catalog.table
+        slots = table.match(self.queries.filter(">").subjects)
+        return oldest_over(self.catalog, [slot for slot in slots if table.count(slot) > count_max], count_max)
 
     def _enforce(self) -> None:
         """Let the oldest messages go until the stream is within its limits; where new ones give way, none goes."""

@@ -1,0 +1,1 @@
+"""Several servers, one JetStream: groups that agree on a log, and what the log is of."""

@@ -1,0 +1,1 @@
+from jetlake.jetstream.streams._members_py import *

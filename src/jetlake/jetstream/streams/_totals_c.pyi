@@ -1,0 +1,1 @@
+from jetlake.jetstream.streams._totals_py import *
