@@ -7,7 +7,9 @@ import random
 import pytest
 
 from jetlake.cluster.meta_files import NAMES, MetaFiles, MetaKeeper, Snapshot, decode_file, encode_file
-from jetlake.errors import CorruptBlock
+from jetlake.errors import CorruptBlock, WrongKey
+from jetlake.store.blocks.envelope import Cipher, KeySource
+from jetlake.store.blocks.sealed_file import Sealer
 from jetlake.testing.memfiles import MemFiles, PowerCut
 from tests.jetstream.harness import FakeHost
 
@@ -114,3 +116,14 @@ def test_a_power_cut_at_any_moment_leaves_one_whole_snapshot(keep: str) -> None:
         found, _ = read(survived)
         assert found in (OLD, NEW)
         assert read(survived) == (found, [])
+
+
+def test_an_encrypted_snapshot_tells_nothing_and_follows_the_key() -> None:
+    old, new = KeySource.key(b"o" * 32), KeySource.key(b"n" * 32)
+    files = MemFiles()
+    MetaFiles(files, DIRECTORY, Sealer(Cipher.AES_256_GCM, [old])).write(NEW)
+    assert not any(NEW.data in content for content in files.snapshot().values())
+    MetaFiles(files, DIRECTORY, Sealer(Cipher.AES_256_GCM, [new, old])).convert()
+    assert read(MetaFiles(files, DIRECTORY, Sealer(Cipher.AES_256_GCM, [new], accepts_plain=False))) == (NEW, [])
+    with pytest.raises(WrongKey):
+        read(MetaFiles(files, DIRECTORY, Sealer(Cipher.AES_256_GCM, [old])))

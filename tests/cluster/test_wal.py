@@ -15,6 +15,7 @@ import pytest
 
 from jetlake.cluster.engine import new_engine, raft_id
 from jetlake.cluster.wal import Wal
+from jetlake.store.blocks.sealed_file import Sealer
 from jetlake.store.disk.files import OsFiles
 from jetlake.store.log.segment import HEADER_SIZE
 from jetlake.testing.memfiles import MemFiles, PowerCut
@@ -31,9 +32,11 @@ SEGMENT_SIZE = 8 * 1024
 class Writer:
     """Groups of one member each, which need nobody to agree, and their log."""
 
-    def __init__(self, files: MemFiles | OsFiles, directory: str = DIRECTORY, groups: int = 2) -> None:
+    def __init__(
+        self, files: MemFiles | OsFiles, directory: str = DIRECTORY, groups: int = 2, sealer: Sealer | None = None
+    ) -> None:
         self.engine = new_engine(1, 1, keep_size=0)
-        self.wal = Wal(files, directory, self.engine, segment_size=SEGMENT_SIZE)
+        self.wal = Wal(files, directory, self.engine, segment_size=SEGMENT_SIZE, sealer=sealer)
         self.applied: dict[int, list[bytes]] = {group: [] for group in range(groups)}
         self.opened = {
             group: self.engine.open(group, raft_id(1, 1), ids(1), [], is_new=True) for group in range(groups)
@@ -69,14 +72,14 @@ class Writer:
             self.wal.retired(number)
 
 
-def _read(files: MemFiles) -> tuple[Engine, Wal]:
+def _read(files: MemFiles, sealer: Sealer | None = None) -> tuple[Engine, Wal]:
     engine = new_engine(1, 1)
-    return engine, Wal(files, DIRECTORY, engine, segment_size=SEGMENT_SIZE)
+    return engine, Wal(files, DIRECTORY, engine, segment_size=SEGMENT_SIZE, sealer=sealer)
 
 
-def _found(files: MemFiles) -> dict[int, list[bytes] | None]:
+def found_values(files: MemFiles, sealer: Sealer | None = None) -> dict[int, list[bytes] | None]:
     """What each group has after a restart; None for one that forgot."""
-    engine, _ = _read(files)
+    engine, _ = _read(files, sealer)
     found: dict[int, list[bytes] | None] = {}
     for group, own, _, _, _, forgot in engine.groups():
         if forgot:
@@ -92,23 +95,23 @@ def _found(files: MemFiles) -> dict[int, list[bytes] | None]:
     return found
 
 
-def _small() -> tuple[MemFiles, dict[int, list[bytes]]]:
+def small_log(sealer: Sealer | None = None) -> tuple[MemFiles, dict[int, list[bytes]]]:
     files = MemFiles()
-    writer = Writer(files)
+    writer = Writer(files, sealer=sealer)
     for number in range(4):
         writer.put(number % 2, b"value %d" % number)
     return files, writer.applied
 
 
 def test_a_log_is_read_as_it_was_written() -> None:
-    files, applied = _small()
-    assert _found(files) == applied
+    files, applied = small_log()
+    assert found_values(files) == applied
 
 
 @pytest.mark.parametrize("part", range(4))
 def test_every_flipped_bit_is_noticed_or_harmless(part: int) -> None:
     """A group has everything or has forgotten; never less, and never something else."""
-    files, applied = _small()
+    files, applied = small_log()
     ((path, content),) = files.snapshot().items()
     content = content.rstrip(b"\0") + bytes(64)
     forgot = 0
@@ -116,7 +119,7 @@ def test_every_flipped_bit_is_noticed_or_harmless(part: int) -> None:
     for bit in places[part::4]:
         damaged = MemFiles.from_snapshot({path: content})
         damaged.flip(path, bit)
-        found = _found(damaged)
+        found = found_values(damaged)
         for group, values in applied.items():
             assert found.get(group) in (None, values), (group, bit)
         forgot += found != applied
@@ -124,12 +127,12 @@ def test_every_flipped_bit_is_noticed_or_harmless(part: int) -> None:
 
 
 def test_every_truncation_leaves_a_prefix_or_is_noticed() -> None:
-    files, applied = _small()
+    files, applied = small_log()
     (path,) = files.snapshot()
     content = files.snapshot()[path]
     used = len(content.rstrip(b"\0"))
     for size in range(0, used + 8, 3):
-        found = _found(MemFiles.from_snapshot({path: content[:size]}))
+        found = found_values(MemFiles.from_snapshot({path: content[:size]}))
         for group, values in applied.items():
             has = found.get(group)
             assert has is None or has == values[: len(has)]
@@ -161,7 +164,7 @@ def test_a_power_cut_at_any_operation_loses_nothing_that_was_acknowledged(keep: 
         rng = random.Random(operation)
         torn = rng.choice((None, rng.randrange(1200)))
         after = files.after_cut(keep=keep, torn_bytes=torn, rng=rng)
-        found = _found(after)
+        found = found_values(after)
         for group, values in acked.items():
             if values:
                 has = found[group]
@@ -187,8 +190,8 @@ def test_after_an_error_the_same_is_written_to_another_segment(code: int) -> Non
         for number in range(12):
             writer.put(number % 2, b"%d" % number + bytes(700))
             acked[number % 2].append(writer.applied[number % 2][-1])
-        assert _found(files.after_cut()) == acked
-        assert _found(files) == acked
+        assert found_values(files.after_cut()) == acked
+        assert found_values(files) == acked
 
 
 class _Stubborn(Writer):
@@ -206,7 +209,7 @@ class _Stubborn(Writer):
 
 
 def test_groups_that_are_not_open_are_kept() -> None:
-    files, applied = _small()
+    files, applied = small_log()
     for _ in range(3):  # each start begins a segment
         engine, wal = _read(files)
         engine.open(9, raft_id(1, 1), ids(1), [])
@@ -215,7 +218,7 @@ def test_groups_that_are_not_open_are_kept() -> None:
         write.run()
         wal.written(write)
         engine.destroy(9)
-    found = _found(files)
+    found = found_values(files)
     assert {group: found[group] for group in (0, 1)} == applied
 
 
@@ -236,11 +239,11 @@ def test_damage_that_later_records_make_up_for_costs_nothing() -> None:
         damaged.flip(old, byte * 8)
         _, wal = _read(damaged)
         assert wal.problems
-        assert _found(damaged) == {0: [], 1: [b"later"]}
+        assert found_values(damaged) == {0: [], 1: [b"later"]}
 
 
 def test_what_was_forgotten_stays_so_after_the_damaged_segment_is_gone() -> None:
-    files, _ = _small()
+    files, _ = small_log()
     (path,) = files.snapshot()
     files.flip(path, (HEADER_SIZE + 40) * 8)
     for _ in range(2):
@@ -256,11 +259,11 @@ def test_what_was_forgotten_stays_so_after_the_damaged_segment_is_gone() -> None
         writer.engine.destroy(5)
         writer.write()
     assert path not in files.snapshot()
-    assert _found(files) == {0: None, 1: None}
+    assert found_values(files) == {0: None, 1: None}
 
 
 def test_a_log_of_another_purpose_is_not_read() -> None:
-    files, _ = _small()
+    files, _ = small_log()
     engine = new_engine(1, 1)
     (path,) = files.snapshot()
     files.rename(path, f"{DIRECTORY}/00000007.log")

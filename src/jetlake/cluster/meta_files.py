@@ -9,7 +9,7 @@
 
 Both files hold the same snapshot. They are written one after the other, each as a whole in place of the one before, so
 a power cut leaves at least one that is whole, and a damaged one is written anew from the other. The log keeps the
-entries of a snapshot until both files are durable.
+entries of a snapshot until both files are durable. On a server with an encryption key the files are sealed as a whole.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ import xxhash
 from jetlake.clock import SECOND_NS, Clock
 from jetlake.errors import CorruptBlock
 from jetlake.jetstream.host import Host
+from jetlake.store.blocks.sealed_file import Sealer
 from jetlake.store.disk.files import Files, atomic_write, temp_target
 
 NAMES = ("meta.0", "meta.1")
 _MAGIC = b"JLMETA\0\1"
+_KIND = b"meta snapshot"
 _HEAD = struct.Struct("<8sQQ")
 assert _HEAD.size == 24
 _RETRY_NS = 5 * SECOND_NS
@@ -62,11 +64,18 @@ def decode_file(data: bytes, path: str) -> Snapshot:
 class MetaFiles:
     """Reads and writes the two files."""
 
-    def __init__(self, files: Files, directory: str) -> None:
-        self._files, self.directory = files, directory
+    def __init__(self, files: Files, directory: str, sealer: Sealer | None = None) -> None:
+        self._files, self.directory, self._sealer = files, directory, sealer or Sealer()
+
+    def convert(self) -> None:
+        """Bring both files under the first key of the sealer. WrongKey when one is under none of the keys."""
+        for path in (f"{self.directory}/{name}" for name in NAMES):
+            if self._files.exists(path) and not self._sealer.is_current(data := self._files.read(path)):
+                plain = self._sealer.open(data, _KIND, path)
+                atomic_write(self._files, path, [self._sealer.seal(plain, _KIND)])
 
     def read(self, log: Callable[[str, str], None]) -> Snapshot | None:
-        """The newest snapshot that is whole; None if there never was one. Raises CorruptBlock if none is whole."""
+        """The newest snapshot that is whole; None if there never was one. CorruptBlock if none is, or WrongKey."""
         if not self._files.exists(self.directory):
             return None
         for name in self._files.list(self.directory):
@@ -90,7 +99,7 @@ class MetaFiles:
             if not self._files.exists(path):
                 continue
             try:
-                found.append(decode_file(self._files.read(path), path))
+                found.append(decode_file(self._sealer.open(self._files.read(path), _KIND, path), path))
             except CorruptBlock as error:
                 problems.append(error)
             except OSError as error:
@@ -100,7 +109,7 @@ class MetaFiles:
     def write(self, snapshot: Snapshot) -> None:
         """Put a snapshot in both files; durable when this returns."""
         self._files.make_dirs(self.directory)
-        data = encode_file(snapshot)
+        data = self._sealer.seal(encode_file(snapshot), _KIND)
         for name in NAMES:
             atomic_write(self._files, f"{self.directory}/{name}", [data])
 

@@ -32,6 +32,7 @@ from jetlake.cluster.peers import PING, Peers
 from jetlake.cluster.wal import SEGMENT_SIZE, Wal, Write
 from jetlake.cluster.wal_commits import Retirement, WalUnit
 from jetlake.jetstream.host import CommitUnit
+from jetlake.store.blocks.sealed_file import Sealer
 from jetlake.store.disk.files import Files
 
 NOW_SIZE_MAX = 64 * 1024  # what may be written in the loop, while nothing else waits
@@ -64,12 +65,13 @@ class Node:
         seed: int,
         *,
         segment_size: int = SEGMENT_SIZE,
+        sealer: Sealer | None = None,
         **engine_options: int,
     ) -> None:
-        """Read the log; the groups in it wait to be opened. NoEngine where the engine is not built."""
+        """Read the log; the groups in it wait to be opened. NoEngine where the engine is not built, or WrongKey."""
         self.number, self._host = number, host
         self._engine = new_engine(number, seed, **engine_options)
-        self.wal = Wal(files, directory, self._engine, segment_size=segment_size)
+        self.wal = Wal(files, directory, self._engine, segment_size=segment_size, sealer=sealer)
         self.members: dict[int, Member] = {}
         self.peers = Peers(host.clock, self._peer_up, self._peer_down)
         self.frozen: BaseException | None = None

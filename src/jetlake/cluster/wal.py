@@ -15,6 +15,9 @@ durable once: it may have held a vote or an entry of any group. The engine is to
 vote or acknowledge under its raft id again. The same holds for a last record of which nobody can tell whether it was
 damaged or interrupted.
 
+On a server with an encryption key every record is sealed (`store.blocks.sealed_file`), each for its own number, so none
+can take the place of another. `wal_conversion.py` brings a log under another key.
+
 After a failed write or sync the file is left as it is. `restart` writes the same bytes once more, into a new segment;
 the numbers of records say that it replaces what the old segment may have of them.
 
@@ -28,10 +31,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from jetlake.errors import CorruptBlock
+from jetlake.store.blocks.envelope import Cipher
+from jetlake.store.blocks.sealed_file import OVERHEAD_SIZE, Sealer
 from jetlake.store.disk.files import Files
 from jetlake.store.log.log import Log
 from jetlake.store.log.segment import (
     HEADER_SIZE,
+    Record,
     SegmentHeader,
     decode_header,
     parse_segment_name,
@@ -51,11 +58,17 @@ _FIRST_COPIES_SIZE = 1024  # of a header; both copies are in it
 Needs = dict[int, int]  # by group, the highest index of an entry
 
 
+def record_kind(seq: int) -> bytes:
+    """What a record is sealed for."""
+    return b"cluster log %d" % seq
+
+
 @dataclass
 class Write:
     """Something that is about to become durable."""
 
     log: Log
+    sealer: Sealer
     body: bytes
     highest: Needs
     checkpoints: dict[int, int]  # which it makes durable
@@ -70,7 +83,7 @@ class Write:
         """Write and sync. OSError leaves open what the file has."""
         if self.begins_segment:
             self.log.next_segment()
-        self.number = self.log.append([self.body])
+        self.number = self.log.append([self.sealer.seal(self.body, record_kind(self.seq))])
         self.log.sync()
 
 
@@ -86,10 +99,18 @@ class _Segment:
 class Wal:
     """The log of one node. Everything but `Write.run` and `retire` is called in one thread."""
 
-    def __init__(self, files: Files, directory: str, engine: Engine, *, segment_size: int = SEGMENT_SIZE) -> None:
-        """Replay the log into the engine, which is new. Nothing is written yet."""
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        engine: Engine,
+        *,
+        segment_size: int = SEGMENT_SIZE,
+        sealer: Sealer | None = None,
+    ) -> None:
+        """Replay the log into the engine, which is new. Nothing is written yet. WrongKey where the key is another."""
         self._files, self._directory, self._engine = files, directory, engine
-        self._segment_size = segment_size
+        self._segment_size, self._sealer = segment_size, sealer or Sealer()
         self.problems: list[str] = []  # what could not be read
         self._pending: list[bytes] = []
         self._writing: Write | None = None
@@ -135,16 +156,29 @@ class Wal:
             for record in found.records:
                 if record.seq >= limit:
                     break
+                body = self._open(record, path)
+                if body is None:
+                    continue
                 if record.seq != expected:
                     self._damaged(f"{path}: records {expected} to {record.seq - 1} are damaged")
-                for group, index in self._engine.replay(record.body).items():
+                for group, index in self._engine.replay(body).items():
                     segment.highest[group] = max(index, segment.highest.get(group, 0))
                 expected = record.seq + 1
+            if found.records and expected <= min(found.records[-1].seq, limit - 1):
+                self._damaged(f"{path}: records from {expected} on are damaged")
             if found.tail and segment is self._segments[-1]:
                 self._damaged(f"{path}: {found.tail}")
         if self._segments and self._segments[-1].header is None:
             self._engine.damage()
         return max(expected, 1)
+
+    def _open(self, record: Record, path: str) -> bytes | None:
+        """What was written; None when it does not authenticate."""
+        try:
+            return self._sealer.open(record.body, record_kind(record.seq), path)
+        except CorruptBlock as error:
+            self.problems.append(str(error))
+            return None
 
     def _with_limits(self) -> Iterator[tuple[_Segment, int]]:
         """Readable segments, each with the number of the first record that a later one replaces."""
@@ -184,13 +218,15 @@ class Wal:
         assert self._writing is None
         body = b"".join(self._pending)
         self._pending.clear()
-        begins = self._is_first or self._log.size + record_size(len(body)) > self._segment_size
+        size = len(body) + (OVERHEAD_SIZE if self._sealer.cipher is not Cipher.NONE else 0)
+        begins = self._is_first or self._log.size + record_size(size) > self._segment_size
         if begins:
             body += self._engine.heads()
-        self._writing = Write(
-            self._log, body, self._engine.written(), self._engine.checkpoints(), begins, self._log.next_seq
-        )
+        self._writing = self._write(body, self._engine.written(), self._log.next_seq, begins=begins)
         return self._writing
+
+    def _write(self, body: bytes, highest: Needs, seq: int, *, begins: bool) -> Write:
+        return Write(self._log, self._sealer, body, highest, self._engine.checkpoints(), begins, seq)
 
     def written(self, write: Write) -> None:
         """It is durable."""
@@ -215,7 +251,7 @@ class Wal:
         for group, index in self._engine.written().items():
             highest[group] = max(index, highest.get(group, 0))
         self._is_first = True
-        self._writing = Write(self._log, body, highest, self._engine.checkpoints(), True, failed.seq)
+        self._writing = self._write(body, highest, failed.seq, begins=True)
         return self._writing
 
     # Letting go

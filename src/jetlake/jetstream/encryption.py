@@ -16,7 +16,7 @@ consumers are no file names here: see `Sealer.opaque_name`.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from jetlake.clock import SECOND_NS
@@ -61,6 +61,7 @@ class Encryption:
         cipher = CIPHERS[options.cipher] if options.key else Cipher.NONE
         self.sealer = Sealer(cipher, key_sources(options), secrets.token_bytes(SALT_SIZE))
         self.problem: JetLakeError | None = None  # why nothing on the disk may be touched
+        self.others: list[Callable[[Sealer], None]] = []  # convert files that are no stream's; set before the start
         self._is_settled = cipher is Cipher.NONE
 
     def file_options(self, config: StreamConfig) -> FileOptions:
@@ -145,7 +146,7 @@ class Encryption:
             if clock() - told_ns > _PROGRESS_NS:
                 told_ns = clock()
                 log("info", f"encrypting streams done={done + 1} of={len(directories)}")
-        failed += self._convert_remotes()
+        failed += self._convert_remotes() + self._convert_others()
         seconds = (clock() - start_ns) / SECOND_NS
         if failed:
             log("warning", f"streams not encrypted count={failed}: the next start tries again, and needs the same keys")
@@ -165,6 +166,17 @@ class Encryption:
             except (OSError, JetLakeError) as error:
                 failed += 1
                 self._host.log("error", f"remotes not encrypted path={path} error={error}")
+        return failed
+
+    def _convert_others(self) -> int:
+        """Bring what the cluster keeps under the key; how much of it could not be."""
+        failed = 0
+        for convert in self.others:
+            try:
+                convert(self.sealer)
+            except (OSError, JetLakeError) as error:
+                failed += 1
+                self._host.log("error", f"cluster log not encrypted error={error}")
         return failed
 
     def _reseal(self, path: str, kind: bytes) -> None:

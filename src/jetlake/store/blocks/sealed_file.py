@@ -47,6 +47,8 @@ HEAD_SIZE = _HEAD.size
 _HASH_SIZE = 8
 _SIZE_MIN = HEAD_SIZE + NONCE_SIZE + TAG_SIZE + _HASH_SIZE
 
+OVERHEAD_SIZE = _SIZE_MIN  # what a sealed file has beyond its plain bytes
+
 assert HEAD_SIZE == 56
 
 EVIDENCE = b"evidence"

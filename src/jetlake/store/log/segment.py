@@ -107,8 +107,13 @@ def encode_record(body: Buffer, seq: int, offset: int, seed: int) -> bytes:
     assert size <= BODY_SIZE_MAX and not offset % 8
     head = HEAD.pack(seed & _U32_MASK, size, seq)
     hashed = hash64(b"".join((_U64.pack(offset), head, body)), seed)
-    end = _U64.pack(seq ^ seed) + bytes(-(RECORD_SIZE_MIN + size) % 8)
+    end = end_mark(seq, seed) + bytes(-(RECORD_SIZE_MIN + size) % 8)
     return b"".join((head, _U64.pack(hashed), body, end))
+
+
+def end_mark(seq: int, seed: int) -> bytes:
+    """What stands at the end of a record."""
+    return _U64.pack(seq ^ seed)
 
 
 class Record(NamedTuple):
@@ -169,7 +174,7 @@ def _next_record(data: bytes, offset: int, seed: int, seq: int) -> Record | None
 
 
 def _tail(data: bytes, offset: int, seed: int, seq: int) -> str:
-    place = data.find(_U64.pack(seq ^ seed), offset)
+    place = data.find(end_mark(seq, seed), offset)
     return f"record {seq} at offset {offset} is damaged, or was not written in full" if place >= 0 else ""
 
 
