@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +40,11 @@ async def publish(js: Any, subject: str, payload: bytes) -> int:
 
 
 async def payloads(js: Any, stream: str) -> list[bytes]:
-    state = (await js.stream_info(stream)).state
-    return [(await js.get_msg(stream, seq)).data for seq in range(state.first_seq, state.last_seq + 1)]
+    state = (await insist(lambda: js.stream_info(stream))).state
+    found = []
+    for seq in range(state.first_seq, state.last_seq + 1):
+        found.append((await insist(partial(js.get_msg, stream, seq))).data)
+    return found
 
 
 def test_three_servers_are_one_jetstream(cluster: ProcessCluster) -> None:
@@ -191,3 +195,19 @@ def test_a_server_without_its_names_is_refused(tmp_path: Path) -> None:
     server.spawn()
     assert server.wait() != 0
     assert "jetstream cluster requires `server_name` to be set" in server.log()
+
+
+def test_streams_of_a_single_server_become_those_of_the_cluster(tmp_path: Path) -> None:
+    cluster = ProcessCluster(tmp_path)
+    server = cluster["n2"]
+    config, server.config = server.config, "accounts { A { jetstream: enabled, users: [{ user: a, password: a }] } }"
+    server.config += "\nno_auth_user: a"
+    with server, Peer(server) as peer:
+        peer.api("STREAM.CREATE.OLD", {"name": "OLD", "subjects": ["old.>"]})
+        assert peer.request("old.x", b"kept").json["seq"] == 1
+        assert server.stop() == 0
+    server.config = config
+    with cluster, Peer(cluster["n1"]) as peer:
+        wait_until(lambda: peer.api("STREAM.NAMES")["streams"] == ["OLD"], "the stream in the cluster")
+        assert peer.api("STREAM.INFO.OLD")["cluster"] == {"name": "C1", "leader": "n2"}
+        wait_until(lambda: peer.request("old.x", b"").json["seq"] > 1, "a stored message")

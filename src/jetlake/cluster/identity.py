@@ -30,6 +30,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     cluster_id: str = ""  # empty: it is in no cluster yet
     number: int = 0
     was_member: bool = False  # of the meta group, at some time
+    is_settled: bool = False  # the cluster was told of the streams that the server had before
 
     def shown(self) -> dict[str, object]:
         """What INFO says under `jetlake`."""

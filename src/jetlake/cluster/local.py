@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from jetlake.broker.account import Account
 from jetlake.broker.subscription import Msg
 from jetlake.cluster.admission import Admission
+from jetlake.cluster.adoption import Adoption
 from jetlake.cluster.advisories import GroupAdvisories
 from jetlake.cluster.api import ClusterApi
 from jetlake.cluster.assignments import GroupPlan, StreamAssignment, peer_id
@@ -121,7 +122,7 @@ class LocalCluster:
         )
         self.questions = Questions(host, self._system, self.peer)
         self._gathering = Gathering(self)
-        self._copies = MetaCopies(self)
+        self._copies, self._adoption = MetaCopies(self), Adoption(self)
         self.admission = Admission(self)
         self.system_api = SystemApi(self, self._system)
         if found is None:
@@ -209,9 +210,21 @@ class LocalCluster:
             self._note_membership()
         self.admission.tick()
         if not self._is_reconciled and 0 < self.admission.current_at <= self.meta.applied:
-            self._is_reconciled = True
-            self.holder.reconcile()
+            self._settle()
         self.replicas.tick()
+
+    def _settle(self) -> None:
+        """The state is current: bring what is on this server in line with it."""
+        if not self.identity.is_settled:
+            if self._adoption.offer():
+                return
+            self._keep_identity(replace(self.identity, is_settled=True))
+        self._is_reconciled = True
+        self.holder.reconcile()
+
+    def _keep_identity(self, identity: Identity) -> None:
+        self.identity = identity
+        write_identity(self._files, self._directory, identity)
 
     def _note_losses(self, node: Node) -> None:
         up, now_ns = set(node.peers.up), self.host.clock()
@@ -224,8 +237,7 @@ class LocalCluster:
     def _note_membership(self) -> None:
         member = self.meta_member
         if member is not None and not self.identity.was_member and member.raft_id in (*member.voters, *member.learners):
-            self.identity = replace(self.identity, was_member=True)
-            write_identity(self._files, self._directory, self.identity)
+            self._keep_identity(replace(self.identity, was_member=True))
 
     def retire(self) -> None:
         """This server is about to go: let others lead."""
