@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 SWEEP_TICKS = 2
 HELLO_TICKS = 10  # between two tries
-TIDY_TICKS = 100  # after which a leader looks once more whether all is well
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):

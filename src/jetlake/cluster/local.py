@@ -99,6 +99,7 @@ class LocalCluster:
         self.api = ClusterApi(self)
         self.advisories = GroupAdvisories(self, system)
         self._usage = UsageTable()
+        self._teller: Teller | None = None
         self._leads_since_ns = 0
         self._lost_ns: dict[str, int] = {}  # when servers were lost, by peer
         self._is_reconciled = self._is_stopped = False
@@ -253,7 +254,8 @@ class LocalCluster:
     def stop(self) -> None:
         """Say and write nothing any more."""
         self._is_stopped = True
-        self._teller.stop()
+        if self._teller is not None:
+            self._teller.stop()
         if self.node is not None:
             self.node.close()
 

@@ -219,6 +219,8 @@ class Server:
             jetstream.stop()
             raise
         self.jetstream = jetstream
+        if part is not None and self.is_ready:  # a reload enabled it
+            part.run()
         self.show_features()
         start_lines.jetstream(self, jetstream, self.clock() - begin_ns)
 
