@@ -17,7 +17,7 @@ SEEDS ?= 2500
 
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
-.PHONY: help setup run test soak bench lint types compat spark-matrix packages docs clean
+.PHONY: help setup run cluster test soak bench lint types compat spark-matrix packages docs clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,6 +26,9 @@ setup: $(READY)  ## create .venv, install JetLake in it, build the Cython kernel
 
 run: $(READY)  ## the whole of JetLake in one run: a server, 200,000 messages, Spark and DuckDB on them
 	@$(BIN)/python examples/pipeline.py
+
+cluster: $(READY)  ## three servers on this machine, a replicated stream, a killed leader, and the count of what was lost
+	@$(BIN)/python examples/cluster.py
 
 test: lint types  ## lint, types, import rules, then all tests
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder

@@ -106,3 +106,13 @@ def test_the_pipeline_runs_and_runs_again_on_what_it_left(run_here: RunHere, tmp
         assert re.search(r"1 micro-batches, \d+ alerts in the stream ALERTS", printed)
         assert re.search(r"2,000 messages in \d+ files", printed), "the second export has only what is new"
         assert "What this run did" in printed
+
+
+def test_cluster_loses_nothing_with_its_leader() -> None:
+    from jetlake.cluster.engine import WHY_NOT
+
+    if WHY_NOT:
+        pytest.skip(f"the consensus engine is not built: {WHY_NOT}")
+    printed = run_example("cluster.py", "--seconds", "1")
+    assert "n1, n2, n3 are one JetStream" in printed
+    assert re.search(r"acknowledged [\d,]+, of these lost or moved: 0\n", printed)

@@ -43,6 +43,9 @@ class Host:
         self.switched.append(switch)
         return self.takes_switches
 
+    def shares_jetstream(self, route: Route) -> bool:
+        return False
+
     def route_closed(self, route: Route) -> None:
         self.closed.append(route)
 

@@ -19,7 +19,7 @@ from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from tests.compat.peer import Peer
 from tests.compat.routes import NO_POOL, POOL, Cluster, cluster_config, cluster_port, wait_wanted
-from tests.compat.servers import JETLAKE, NATS_SERVER, Server
+from tests.compat.servers import JETLAKE, NATS_SERVER, Server, wait_until
 
 OTHERS = {"jetlake": (JETLAKE, NO_POOL), "nats": (NATS_SERVER, NO_POOL), "nats-pool": (NATS_SERVER, POOL)}
 _names = itertools.count(1)
@@ -150,19 +150,22 @@ def test_a_message_of_either_server_is_stored_once(cluster: Cluster, name: str) 
     run(cluster, name, work)
 
 
-def test_each_server_answers_for_its_own_streams_where_both_have_some(tmp_path: Path) -> None:
-    """Nothing is replicated: requests stay where they are made, and one answer comes."""
+def test_two_servers_with_jetstream_are_one(tmp_path: Path) -> None:
+    """The second one joins the first, which began alone; requests are answered once, whoever is asked."""
     rest = "jetstream: true"
     with ExitStack() as stack:
         first = stack.enter_context(Server(JETLAKE, tmp_path / "A", (), cluster_config(JETLAKE, "A", rest=rest)))
         config = cluster_config(JETLAKE, "B", [cluster_port(first)], rest=rest)
         second = stack.enter_context(Server(JETLAKE, tmp_path / "B", (), config))
-        Cluster([first, second]).wait()
-        for place, server in enumerate((first, second)):
+        both = (first, second)
+        Cluster([*both]).wait()
+        for server in both:
+            wait_until(lambda s=server: s.get("/jsz")["meta_cluster"]["cluster_size"] == 2, "a meta group of two")
+        for place, server in enumerate(both):
             with Peer(server) as peer:
-                made = peer.api("STREAM.CREATE.S", {"name": "S", "subjects": [f"s{place}.>"]})
+                made = peer.api(f"STREAM.CREATE.S{place}", {"name": f"S{place}", "subjects": [f"s{place}.>"]})
                 assert made["did_create"] is True and peer.ask() == []
-                assert peer.api("STREAM.NAMES")["streams"] == ["S"] and peer.ask() == []
-        wait_wanted(first, "s1.>")
-        with Peer(first) as peer:
-            assert peer.request("s1.x", b"").json == {"stream": "S", "seq": 1}, "a stream of the other server stores it"
+        for server in both:
+            with Peer(server) as peer:
+                assert peer.api("STREAM.NAMES")["streams"] == ["S0", "S1"] and peer.ask() == []
+                wait_until(lambda peer=peer: peer.request("s1.x", b"").json["stream"] == "S1", "a stored message")

@@ -46,6 +46,7 @@ class RouteHost(Protocol):
     def route_told(self, route: Route, info: Info) -> None: ...
     def route_switch(self, route: Route, switch: Switch) -> bool: ...
     def route_closed(self, route: Route) -> None: ...
+    def shares_jetstream(self, route: Route) -> bool: ...
 
 
 class RouteAccount(AccountLink):
@@ -81,9 +82,12 @@ class RouteAccount(AccountLink):
         return not self.route.is_closed
 
     def may_send(self, subject: bytes) -> bool:
-        """True but for JetStream's requests where the account has streams here: each server answers for its own."""
+        """True but for JetStream's requests where the account has streams here, unless both servers are of one.
+
+        Servers whose JetStream is one hear all requests, and one of them answers; others answer for their own streams.
+        """
         if self.account.jetstream is not None and subject.startswith(_JETSTREAM_REQUESTS):
-            return False
+            return self.route.shares_jetstream and not self.route.is_closed
         return not self.route.is_closed
 
     def may_receive(self, subject: bytes) -> bool:
@@ -96,7 +100,7 @@ class RouteAccount(AccountLink):
         A nats-server passes the JetStream requests of its clients on in the system account, too; they are answered in
         the account that they are made in.
         """
-        is_system = self.account is self.broker.system_account
+        is_system = self.account is self.broker.system_account and not self.route.shares_jetstream
         return subject.startswith(_JETSTREAM_REQUESTS if is_system else _OWN_REQUESTS)
 
     def accepts(self, event: Interest) -> bool:
@@ -177,6 +181,11 @@ class Route(Link):
     @property
     def server_name(self) -> str:
         return self.info.server_name if self.info is not None else ""
+
+    @property
+    def shares_jetstream(self) -> bool:
+        """Whether the other server is one of those whose JetStream is one, this one among them."""
+        return self.host.shares_jetstream(self)
 
     @property
     def subs_count(self) -> int:

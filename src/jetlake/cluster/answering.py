@@ -9,11 +9,12 @@
 | MAKER | the leader of the meta group for durable consumers, the leader of the stream for others |
 
 The leader of the meta group answers for a stream that there is not (10059), or whose servers are gone (10118). Without
-such a leader every server answers 10008, and so do the members of a stream without one.
+such a leader every server answers its own clients 10008, and the members of a stream without one say so, too.
 """
 
 from __future__ import annotations
 
+from jetlake.broker.peer import Kind
 from jetlake.cluster.assignments import StreamAssignment
 from jetlake.cluster.view import ClusterView, is_offline, leader_of
 from jetlake.jetstream import errors
@@ -35,6 +36,8 @@ def answers(view: ClusterView, request: Request) -> bool:
     if stream is not None and pattern in _INFOS and leader_of(view, stream.group) == view.peer:
         return True
     if meta.is_leaderless:
+        if request.msg.origin.kind is Kind.ROUTE:  # another server's client: that server answers
+            return False
         raise errors.CLUSTER_NOT_AVAIL()
     if by is AnsweredBy.META_LEADER:
         return meta.is_leader

@@ -76,7 +76,7 @@ class Holder:
         except ApiError as error:
             self._refuse(account, stream.asked, error)
             return
-        self._answer_when_ready(account, found, stream)
+        self.answer_when_ready(account, found, stream)
 
     def stream_removed(self, stream: StreamAssignment, entry: RemoveStream) -> None:
         if stream.is_replicated and self._is_ours(stream):
@@ -109,9 +109,10 @@ class Holder:
             self._refuse(account, stream.asked, error)
             self._failed(stream)
             return
-        self._answer_when_ready(account, made, stream)
+        self.answer_when_ready(account, made, stream)
 
-    def _answer_when_ready(self, account: JsAccount, made: Stream, stream: StreamAssignment) -> None:
+    def answer_when_ready(self, account: JsAccount, made: Stream, stream: StreamAssignment) -> None:
+        """Answer who asked for a stream, or for a change of it, once that is durable."""
         asked, is_update = stream.asked, ".STREAM.UPDATE." in stream.asked.subject
 
         def done() -> None:
@@ -138,6 +139,10 @@ class Holder:
         account, holder = self._account(stream), self._stream(stream)
         if account is None or holder is None:
             return
+        self.put_consumer(account, holder, consumer)
+
+    def put_consumer(self, account: JsAccount, holder: Stream, consumer: ConsumerAssignment) -> None:
+        """Make a consumer of a stream that this server leads, or change it, and answer who asked for that."""
         existing = holder.consumers.get(consumer.name)
         try:
             if existing is None:

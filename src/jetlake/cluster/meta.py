@@ -252,6 +252,10 @@ class Meta:
         self._is_writing = True
         self._keeper.write(index, encode_snapshot(self.state), written)
 
+    def checkpoint_soon(self) -> None:
+        """The log wants to forget old entries."""
+        self.take_snapshot()
+
     def snapshot(self) -> bytes:
         """The state as of `applied`, for a server that is too far behind for the log."""
         return encode_snapshot(self.state)

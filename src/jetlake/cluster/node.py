@@ -91,6 +91,10 @@ class Node:
         rows = self._engine.groups()
         return {row[0]: (0, b"") if row[5] else (row[2], row[3]) for row in rows if not row[4]}
 
+    def own_id(self, group: int) -> int:
+        """The raft id that this server has in a group, open or not; 0 if it has none."""
+        return self._engine.own_id(group)
+
     def open(
         self,
         group: int,

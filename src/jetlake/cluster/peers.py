@@ -44,6 +44,11 @@ class Peers:
         """The nodes that are there."""
         return [node for node, peer in self._peers.items() if peer.is_up]
 
+    def silent_ns(self, node: int) -> int:
+        """How long nothing was heard of a node; 0 if it never was."""
+        peer = self._peers.get(node)
+        return max(self._clock() - peer.heard_ns, 1) if peer is not None else 0
+
     def connected(self, node: int, epoch: int) -> None:
         """A connection is there. A later one has a higher epoch, and replaces it."""
         peer = self._peers.setdefault(node, _Peer(self._clock()))

@@ -95,6 +95,11 @@ class ReplicatedLog(BaseLog):
         """Be a member of a group from now on."""
         self._group = group
 
+    @property
+    def group(self) -> Group | None:
+        """This server's member of the group."""
+        return self._group
+
     # What the group says: see `group.Machine`
 
     def apply(self, index: int, data: bytes) -> None:

@@ -130,14 +130,14 @@ class JsAccount:
         if stream.log.problem is not None:
             raise errors.STREAM_STORE_FAILED("stream can not write at the moment")
         old = stream.config
-        self._write_meta(stream, config)
+        self.write_meta(stream, config)
         stream.update(config)
         stream.log.when_durable(
             lambda: advisories.stream_action(self.account, self.host, config.name, "modify"),
             lambda error: stream.revert(old),
         )
 
-    def _write_meta(self, stream: Stream, config: StreamConfig) -> None:
+    def write_meta(self, stream: Stream, config: StreamConfig) -> None:
         """Have meta.json written by the stream's next commit."""
         if isinstance(stream.store, FileStore):
             path = f"{stream_directory(self.directory, config.name)}/{META_NAME}"
@@ -212,7 +212,7 @@ class JsAccount:
         except (OSError, JetLakeError) as error:
             self._not_made(config.name, error, directory if is_made else None)
             raise errors.STREAM_CREATE("error creating store for stream") from error
-        self._write_meta(stream, config)
+        self.write_meta(stream, config)
 
         def undo(error: ApiError) -> None:
             if self.streams.get(config.name) is stream:

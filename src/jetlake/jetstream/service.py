@@ -32,6 +32,7 @@ from jetlake.jetstream.streams.meta import (
     LOCK_NAME,
     META_NAME,
     MSGS_NAME,
+    REPLICA_NAME,
     is_remnant,
     is_tomb,
     is_vacant,
@@ -64,7 +65,7 @@ class JetStream:
     ) -> None:
         self.host = host
         self.directory = f"{store_dir}/jetstream"
-        self._plain_files, self.redo = files, RedoLog(files, self.directory)
+        self.plain_files, self.redo = files, RedoLog(files, self.directory)
         self.files = RedoFiles(files, self.redo)
         self.encryption = Encryption(self.files, self.directory, host)
         self.cluster: Cluster | None = None  # set before the start
@@ -88,7 +89,7 @@ class JetStream:
 
     def _replay(self) -> None:
         """Give the files what the redo log has, after a crash."""
-        found = replay(self._plain_files, self.directory)
+        found = replay(self.plain_files, self.directory)
         if found.change_count:
             self.host.log("info", f"redo log replayed changes={found.change_count}")
         for problem in found.damage[:_DAMAGE_LINES_MAX]:
@@ -105,7 +106,8 @@ class JetStream:
                 self, account, limits, api.subscription
             )
             _Recovery(api.js_account).run()
-            api.js_account.message_run.open()
+            if self.cluster is None:  # else each request is looked at: another server may have to answer it
+                api.js_account.message_run.open()
 
     def _limits(self, account: Account) -> AccountJetStream | None:
         """What streams of an account may take; None where it has none."""
@@ -254,6 +256,10 @@ class _Recovery:
             return False
 
     def _open(self, directory: str) -> None:
+        if self._files.exists(f"{directory}/{REPLICA_NAME}"):
+            if self._account.service.cluster is None:
+                raise StoreError("it is a replica of a stream in a cluster, and this server is in none")
+            return  # its group opens it
         self._account.encryption.check()
         meta = read_meta(self._files, directory, self._account.encryption.sealer)
         name = meta.config.name

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from jetlake.cluster.view import ClusterView
     from jetlake.jetstream.service import JetStream
     from jetlake.server.auth_callout import AuthCallout
+    from jetlake.server.cluster_host import ClusterPart
     from jetlake.server.monitor import Monitor
     from jetlake.server.remotes import RemoteLine
     from jetlake.server.token_accounts import TokenAccounts
@@ -102,6 +103,7 @@ class Server:
         self.xkey = ""  # for what is sealed for this server; empty: nothing is
         self.leafs, self.routes = Leafs(self), Routes(self)
         self.cluster: ClusterView | None = None  # of a server whose JetStream is that of several
+        self.cluster_part: ClusterPart | None = None  # the same, as something to start and stop
         self._connections: set[PeerConnection] = set()
         self._last_left: asyncio.Event | None = None
         self._tasks: set[asyncio.Task[object]] = set()
@@ -168,6 +170,8 @@ class Server:
         self.events.start()
         self.leafs.solicit()
         self.routes.solicit()
+        if self.cluster_part is not None:
+            self.cluster_part.run()
         self.log("info", "Server is ready")
         self.files.write_ports(self.options, self.ports(self.options))
 
@@ -206,14 +210,29 @@ class Server:
             self.log("warning", "Temporary storage directory used, data could be lost on system reboot")
         begin_ns = self.clock()
         jetstream = JetStream(self, self._store_dir())
+        part = self._cluster_part(jetstream)
         try:
             jetstream.start(self.broker.accounts.values())
+            if part is not None:
+                part.start()
         except BaseException:
             jetstream.stop()
             raise
         self.jetstream = jetstream
+        if part is not None and self.is_ready:  # a reload enabled it
+            part.run()
         self.show_features()
         start_lines.jetstream(self, jetstream, self.clock() - begin_ns)
+
+    def _cluster_part(self, jetstream: JetStream) -> ClusterPart | None:
+        """What makes the JetStream of this server that of a cluster, if it is in one. Raises JetLakeError."""
+        if self.options.cluster is None or not self.options.cluster.port:
+            return None
+        from jetlake.server.cluster_host import ClusterPart  # most servers are alone
+
+        part = self.cluster_part = ClusterPart(self, jetstream)
+        self.cluster, jetstream.cluster = part.local, part.local.api
+        return part
 
     async def _listen(self) -> None:
         options = self.options
@@ -260,6 +279,9 @@ class Server:
         if jetstream is None:
             return
         self.log("info", "Initiating JetStream Shutdown...")
+        if self.cluster_part is not None:
+            await self.cluster_part.leave()
+            self.cluster_part = self.cluster = None
         jetstream.close()
         await self.commits.drain()
         self.flush()
@@ -289,6 +311,8 @@ class Server:
             connection.abort()
         if self.monitor is not None:
             await self.monitor.close()
+        if self.cluster_part is not None:
+            self.cluster_part.stop()
         if self.jetstream is not None:
             self.jetstream.stop()
         if self.tokens is not None:

@@ -63,7 +63,7 @@ class DirectRun:
     def open(self) -> None:
         """Take requests, if the stream's configuration allows them."""
         self.close()
-        if self._stream.config.allow_direct:
+        if self._stream.config.allow_direct and self._stream.log.is_leading:
             self._account.add_prefix(self._prefix, self._api, self._take)
 
     def close(self) -> None:

@@ -111,12 +111,16 @@ class Api:
         return True
 
     def _direct_stream(self, name: str) -> Stream | None:
-        """The stream that answers direct gets of a name: the one that has it, or else a mirror of it."""
+        """The stream that answers direct gets of a name: the one that has it, or else a mirror of it.
+
+        Of a replicated one the leader answers, so that a get sees what was acknowledged before it.
+        """
         streams = self.js_account.streams if self.js_account is not None else {}
         found = streams.get(name)
         if found is not None and found.config.allow_direct:
-            return found
-        return next((stream for stream in streams.values() if stream.answers_for(name)), None)
+            return found if found.log.is_leading else None
+        mirrors = (stream for stream in streams.values() if stream.answers_for(name) and stream.log.is_leading)
+        return next(mirrors, None)
 
     def _has_consumer(self, msg: Msg) -> bool:
         """The consumer has a subscription of its own: only its absence is to be told here."""

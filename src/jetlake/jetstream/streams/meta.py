@@ -3,6 +3,7 @@
     <store_dir>/jetstream/jetlake.lock                      one server at a time
     <store_dir>/jetstream/<account>/streams/<stream>/
         meta.json                                           this file
+        replica.json                                        of a replicated stream: how far its blocks go
         msgs/                                               the store's blocks
         consumers/<consumer>.<created_ns in hex>            what consumers remember
     <store_dir>/jetstream/<account>/streams/~<16 hex>/      a stream that was deleted; its files are on their way out
@@ -39,6 +40,7 @@ META_NAME = "meta.json"
 MSGS_NAME = "msgs"
 CONSUMERS_NAME = "consumers"
 STREAMS_NAME = "streams"
+REPLICA_NAME = "replica.json"  # of a stream that several servers hold: see `cluster.marks`
 LEDGER_NAME = "spark.json"  # what Spark has written into the directory: see `spark.ledger`
 LOCK_NAME = TREE_LOCK_NAME
 _VERSION = 1

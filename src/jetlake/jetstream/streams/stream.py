@@ -723,6 +723,7 @@ class Stream:
         else:
             self._capture()
         self.copying.open()
+        self._direct_run.open()
         self._schedule_expiry()
         if self.scheduler is not None:
             self.scheduler.open()
@@ -731,6 +732,7 @@ class Stream:
         """Another server decides, or nobody: take nothing but what is agreed on."""
         self._captured()
         self.account.remove_capture(self)
+        self._direct_run.close()
         self.copying.close()
         if self.scheduler is not None:
             self.scheduler.close()

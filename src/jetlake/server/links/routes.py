@@ -8,8 +8,9 @@ A server that joins is told of to all others (gossip), who connect to it themsel
 in circles; its rules are nats-server's.
 
 Other parts of JetLake may use the port too: `identity` is what INFO says under the key `jetlake`, for peers to read as
-`Route.info.jetlake`; and `on_switch` has a callback for each further kind of connection, `RAFT` and `COPY`, which is
-called with the kind, the arguments, and a connection that showed that it is of this cluster. `take_over` is its own.
+`Route.info.jetlake` (`tell_identity` changes it); and `on_switch` has a callback for each further kind of connection,
+`RAFT` and `COPY`, which is called with the kind, the arguments, and a connection that showed that it is of this
+cluster. `take_over` is its own.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ class Routes:
         self.urls = ConnectUrls(server)
         self.identity: dict[str, Any] = {}
         self.on_switch: dict[str, OnSwitch] = {}
+        self.on_linked: Callable[[], None] = lambda: None  # a server was linked, or its identity changed
+        self.reached: dict[str, str] = {}  # the server's id behind each URL of the configuration that was connected to
         self._dialer = Dialer(server, self)
         self._authenticator: Authenticator | None = None
         self._is_leaving = False
@@ -179,9 +182,28 @@ class Routes:
         }
         return fields | {name: value for name, value in optional.items() if value}
 
+    def shares_jetstream(self, route: Route) -> bool:
+        """Whether another server is one of those whose JetStream is one, as this one's is or is about to be."""
+        said = route.info.jetlake if route.info is not None else None
+        if said is None or not self.identity:
+            return False
+        own, other = self.identity.get("cluster_id"), said.get("cluster_id")
+        return not own or not other or own == other
+
+    def tell_identity(self, identity: dict[str, Any]) -> None:
+        """Say something else under `jetlake` from now on, also to those who are linked."""
+        self.identity = identity
+        for route in self.open.values():
+            if route.info is not None and route.info.jetlake is not None:
+                route.send(writer.info(self._info()))
+
     def route_connect(self, route: Route) -> dict[str, Any]:
         """What a server is told by which it lets this one in."""
-        url, server = urlsplit(route.url), self._server
+        return self.connect_fields(route.url)
+
+    def connect_fields(self, to: str) -> dict[str, Any]:
+        """The same for a URL."""
+        url, server = urlsplit(to), self._server
         fields: dict[str, Any] = {"echo": True, "verbose": False, "pedantic": False}
         if url.username is not None:
             fields |= {"user": unquote(url.username), "pass": unquote(url.password or "")}
@@ -257,6 +279,8 @@ class Routes:
     def route_known(self, route: Route, info: Info) -> None:
         """Another server said who it is: link with it, unless there is a reason not to."""
         server, fields = self._server, info.fields
+        if route.is_explicit:
+            self.reached[route.url] = fields.server_id
         if self._is_leaving or fields.server_id == server.server_id:
             route.is_final = True
             route.close(DUPLICATE)
@@ -284,14 +308,19 @@ class Routes:
             self.urls.add(fields.connect_urls or (), fields.ws_connect_urls or ())
         route.open()
         server.leafs.told()
+        self.on_linked()
 
     def route_told(self, route: Route, info: Info) -> None:
         """Another server said something about itself, or about a third one."""
         fields = info.fields
         if fields.server_id and fields.server_id != route.server_id:
             self._take_gossip(fields)
-        elif fields.ldm and route.info is not None and not self.options.no_advertise:
+            return
+        if fields.ldm and route.info is not None and not self.options.no_advertise:
             self._forget_urls(route)
+        if fields.jetlake is not None and route.info is not None and fields.jetlake != route.info.jetlake:
+            route.info = msgspec.structs.replace(route.info, jetlake=fields.jetlake)
+            self.on_linked()
 
     def _forget_urls(self, route: Route) -> None:
         """Tell clients nothing of a server any more. That it is gone needs no second word."""
