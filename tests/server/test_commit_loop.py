@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jetlake.server.commit_loop import BACKGROUND_THREADS_MAX, THREADS_MAX, CommitLoop
+from jetlake.server.commit_loop import BACKGROUND_THREADS_MAX, GATHER_COUNT_MIN, THREADS_MAX, CommitLoop
 
 
 class Work:
@@ -260,4 +260,44 @@ async def test_without_a_sync_what_follows_a_commit_in_the_same_turn_shares_the_
     with commits:
         commits.request(first)
     assert first.events == ["now", "now"]
+    commits.close()
+
+
+async def test_small_commits_without_a_sync_are_made_in_the_loop() -> None:
+    commits = commit_loop()
+    threads: list[int] = []
+
+    class Small(Work):
+        is_small = True
+
+        def run(self) -> None:
+            threads.append(threading.get_ident())
+            super().run()
+
+    works = [Small(), Small(error=OSError("full")), Small()]
+    units = [Unit(work, is_synced=False) for work in works]
+    for unit, work in zip(units, works, strict=True):
+        work.may_end.set()
+        commits.request(unit)
+    await commits.drain()
+    assert threads == [threading.get_ident()] * 3
+    assert units[0].events == units[2].events == ["prepare", "complete"]
+    assert units[1].events[0] == "prepare" and isinstance(units[1].events[1], OSError)
+    commits.close()
+
+
+async def test_many_units_wait_for_others_that_ask_soon_after() -> None:
+    commits = commit_loop()
+    early = [Unit() for _ in range(GATHER_COUNT_MIN)]
+    late = Unit()
+    for unit in early:
+        commits.request(unit)
+    loop = asyncio.get_running_loop()
+    loop.call_soon(lambda: loop.call_soon(commits.request, late))  # after the turn in which the others would commit
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert early[0].events == [], "committed without a wait"
+    await commits.drain()
+    assert early[0].events == early[-1].events == late.events == ["prepare", "complete"]
     commits.close()

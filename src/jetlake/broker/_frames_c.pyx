@@ -57,9 +57,8 @@ def msg_frames(data, ops, Py_ssize_t first, Py_ssize_t stop, bytes sid not None,
     cdef bytes frames = PyBytes_FromStringAndSize(NULL, size)
     cdef uint8_t* start = <uint8_t*>PyBytes_AS_STRING(frames)
     cdef uint8_t* out = start
-    with nogil:
-        for number in range(first, stop):
-            out = put_frame(out, source, op_list + number, sid_text, sid_size, headers)
+    for number in range(first, stop):
+        out = put_frame(out, source, op_list + number, sid_text, sid_size, headers)
     return frames[:out - start], msgs_size
 
 
@@ -87,19 +86,18 @@ def link_frames(data, ops, Py_ssize_t first, Py_ssize_t stop, bytes verb not Non
     cdef bytes frames = PyBytes_FromStringAndSize(NULL, size)
     cdef uint8_t* start = <uint8_t*>PyBytes_AS_STRING(frames)
     cdef uint8_t* out = start
-    with nogil:
-        for number in range(first, stop):
-            op = op_list + number
-            has_headers = headers and op.headers_size > 0
-            out = put(out, headers_verb_text, headers_verb_size) if has_headers else put(out, verb_text, verb_size)
-            out = put_space(put(put_space(out), source + op.subject_start, op.subject_size))
-            if queues_size:
-                out = put_space(put_byte(out, 43 if op.reply_size else 124))  # + or |
-            if op.reply_size:
-                out = put_space(put(out, source + op.reply_start, op.reply_size))
-            if queues_size:
-                out = put_space(put(out, queues_text, queues_size))
-            out = put_sizes_and_body(out, source, op, has_headers)
+    for number in range(first, stop):
+        op = op_list + number
+        has_headers = headers and op.headers_size > 0
+        out = put(out, headers_verb_text, headers_verb_size) if has_headers else put(out, verb_text, verb_size)
+        out = put_space(put(put_space(out), source + op.subject_start, op.subject_size))
+        if queues_size:
+            out = put_space(put_byte(out, 43 if op.reply_size else 124))  # + or |
+        if op.reply_size:
+            out = put_space(put(out, source + op.reply_start, op.reply_size))
+        if queues_size:
+            out = put_space(put(out, queues_text, queues_size))
+        out = put_sizes_and_body(out, source, op, has_headers)
     return frames[:out - start], msgs_size
 
 

@@ -152,7 +152,7 @@ class Client(Peer):
         self.needed, self.has_more = 0, False
         self.active_ns = broker.clock()
         offset, now_ns = start, time.monotonic_ns()
-        stop_ns = now_ns + TURN_NS
+        stop_ns = now_ns + TURN_NS // 2  # what is taken then may take a whole turn more
         while offset < end and not (self.is_closed or self.is_checking):
             if now_ns > stop_ns:
                 self.has_more = True
@@ -180,11 +180,12 @@ class Client(Peer):
         return offset
 
     def _choose_ops_max(self, count: int, took_ns: int) -> None:
-        """How many messages to take at once: as many as can be carried in a part of a turn."""
-        if took_ns > TURN_NS // 2:
-            self._ops_max = max(count * (TURN_NS // 2) // took_ns, 1)
-        elif count >= self._ops_max and took_ns < TURN_NS // 4:
-            self._ops_max = count * (4 if took_ns < TURN_NS // 8 else 2)
+        """How many messages to take at once: as many as can be carried in a turn.
+
+        One slow moment must not keep it low: where messages go to many streams, few at once cost as much as many.
+        """
+        if count >= self._ops_max or took_ns > TURN_NS:
+            self._ops_max = max(min(count * TURN_NS // max(took_ns, 1), 4 * count), 1)
 
     def _take_line(self, line: bytes) -> None:
         try:

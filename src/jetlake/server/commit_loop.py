@@ -3,14 +3,20 @@
 A unit (see `jetstream.host.CommitUnit`) asks for a commit with `request`. At the end of the loop's turn, everything
 that asked is prepared and handed to a thread; what changes meanwhile goes into the next commit of that unit.
 
-Small commits form a group: they are made in one thread, one after the other, and those that have to be synced share one
-sync, through the redo log (`store.redo`). One group at a time: what comes meanwhile is the next one. Large commits, and
-those that take away or rewrite files, run by themselves, side by side with the group.
+Small commits that have to be synced form a group: they are made in one thread, one after the other, and share one sync,
+through the redo log (`store.redo`). One group at a time: what comes meanwhile is the next one. Large commits, and those
+that take away or rewrite files, run by themselves, side by side with the group.
+
+Small commits without a sync are made right here, for a few milliseconds; the rest of them joins the group. A thread
+would need the interpreter after each write, and the loop would wait for it each time.
 
 A commit that is small and alone is carried out right here: while one client waits for one ack, handing work to a thread
 and back costs more than it wins. Where a sync was slow lately, the thread gets it all the same: everybody would wait.
 If it needs no sync, it does not even wait for the end of the turn: there is no sync that others could share. What other
 clients ask for in the same turn shares the next commit.
+
+Where many units ask in one turn, they wait a millisecond more: each has its own cost whether it commits one message or
+ten, and what arrives meanwhile goes with it.
 
 The redo log is retired (its files are synced one by one) when it is large enough, or some seconds after the last group.
 """
@@ -30,6 +36,9 @@ BACKGROUND_THREADS_MAX = 2
 GROUP_COUNT_MAX = 500  # units that are prepared, and completed, before others have their turn
 SLOW_S = 0.005  # a sync that took longer is not made in the loop
 SLOW_MEMORY_S = 2.0  # for so long after the last one
+GATHER_COUNT_MIN = 50  # units that wait; so many are worth some time in which more may come for the same units
+GATHER_S = 0.001
+HERE_S_MAX = 0.004  # for all the commits of a turn that are made in the loop
 RETIRE_S = 3.0
 
 Group = list[tuple[CommitUnit, Commit]]
@@ -48,8 +57,8 @@ class CommitLoop:
         self._background = ThreadPoolExecutor(BACKGROUND_THREADS_MAX, "background-commit")
         self._waiting: dict[int, CommitUnit] = {}
         self._running: dict[int, CommitUnit] = {}
-        self._is_scheduled = self._is_batch = self._is_group_running = False
-        self._slow_until = 0.0
+        self._is_scheduled = self._is_batch = self._is_group_running = self._is_gathered = False
+        self._slow_until = self._here_until = 0.0
         self._retire_timer: asyncio.TimerHandle | None = None
         self._is_retiring = False
         self._was_alone = False  # one unit was committed at once in this turn; what follows shares a commit
@@ -118,11 +127,16 @@ class CommitLoop:
 
     def _turn(self) -> None:
         """Start a commit for every unit that waits for one and is not in the middle of another."""
-        self._is_scheduled = False
+        if len(self._waiting) >= GATHER_COUNT_MIN and not self._is_gathered:
+            self._is_gathered = True
+            self._loop.call_later(GATHER_S, self._turn)
+            return
+        self._is_scheduled = self._is_gathered = False
         ready = [unit for key, unit in self._waiting.items() if key not in self._running and self._may_start(unit)]
         if len(ready) > GROUP_COUNT_MAX:
             del ready[GROUP_COUNT_MAX:]
         is_alone = len(ready) == 1 and not self._running
+        self._here_until = self._loop.time() + HERE_S_MAX
         group: Group = []
         for unit in ready:
             del self._waiting[id(unit)]
@@ -143,6 +157,9 @@ class CommitLoop:
         commit = unit.prepare_commit()
         if commit is None:
             self._complete(unit, None)
+        elif commit.is_small and not unit.is_synced and commit.redo is None and self._loop.time() < self._here_until:
+            commit.run()
+            self._complete(unit, commit)
         elif (commit.is_small or commit.redo is not None) and not self._is_group_running:
             group.append((unit, commit))
         else:

@@ -36,14 +36,13 @@ def ack_frames(data, ops, Py_ssize_t first, Py_ssize_t stop, bytes prefix not No
     cdef bytes frames = PyBytes_FromStringAndSize(NULL, size)
     cdef uint8_t* start = <uint8_t*>PyBytes_AS_STRING(frames)
     cdef uint8_t* out = start
-    with nogil:
-        for number in range(first, stop):
-            op = op_list + number
-            if op.reply_size:
-                out = put_space(put(put(out, b"MSG ", 4), source + op.reply_start, op.reply_size))
-                out = put_space(put(out, sid_text, sid_size))
-                out = put_crlf(put_number(out, body_size + digit_count(seq + number - first) + 1))
-                out = put_number(put(out, body_text, body_size), seq + number - first)
-                out[0] = c"}"
-                out = put_crlf(out + 1)
+    for number in range(first, stop):
+        op = op_list + number
+        if op.reply_size:
+            out = put_space(put(put(out, b"MSG ", 4), source + op.reply_start, op.reply_size))
+            out = put_space(put(out, sid_text, sid_size))
+            out = put_crlf(put_number(out, body_size + digit_count(seq + number - first) + 1))
+            out = put_number(put(out, body_text, body_size), seq + number - first)
+            out[0] = c"}"
+            out = put_crlf(out + 1)
     return frames[:out - start], stop
