@@ -76,7 +76,7 @@ async def started(work: Work) -> None:
 
 async def test_a_small_commit_that_is_alone_needs_no_thread() -> None:
     commits = commit_loop()
-    alone, beside, large = Unit(is_small=True), Unit(Work(), is_small=True), Work()
+    alone, beside, large = Unit(is_small=True, is_synced=False), Unit(Work(), is_small=True), Work()
     commits.request(alone)
     await commits.drain()
     assert alone.events == ["now"]
@@ -92,10 +92,23 @@ async def test_a_small_commit_that_is_alone_needs_no_thread() -> None:
     commits.close()
 
 
+async def test_a_commit_that_is_synced_never_holds_the_loop_even_if_it_is_small_and_alone() -> None:
+    commits = commit_loop()
+    work = Work()
+    unit = Unit(work, is_small=True)
+    commits.request(unit)
+    await started(work)  # a disk that takes its time: the loop goes on
+    assert unit.events == ["prepare"]
+    work.may_end.set()
+    await commits.drain()
+    assert unit.events == ["prepare", "complete"]
+    commits.close()
+
+
 async def test_a_small_commit_that_fails_is_told() -> None:
     commits = commit_loop()
     error = OSError("disk")
-    unit = Unit(error=error)
+    unit = Unit(error=error, is_synced=False)
     commits.request(unit)
     await commits.drain()
     assert unit.events == [error]
@@ -111,7 +124,7 @@ async def test_without_a_sync_a_small_commit_is_over_at_the_end_of_the_batch() -
             assert unit.events == []
     assert unsynced.events == ["now"] and synced.events == []
     await commits.drain()
-    assert synced.events == ["now"]
+    assert synced.events == ["prepare", "complete"]
     commits.close()
 
 
@@ -222,7 +235,7 @@ async def test_a_batch_that_fails_is_over_and_what_it_asked_for_is_committed() -
         commits.request(unit)
         raise ZeroDivisionError
     assert unit.events == ["now"]
-    later = Unit(is_small=True)
+    later = Unit(is_small=True, is_synced=False)
     commits.request(later)
     await commits.drain()
     assert later.events == ["now"]

@@ -10,10 +10,10 @@ that take away or rewrite files, run by themselves, side by side with the group.
 Small commits without a sync are made right here, for a few milliseconds; the rest of them joins the group. A thread
 would need the interpreter after each write, and the loop would wait for it each time.
 
-A commit that is small and alone is carried out right here: while one client waits for one ack, handing work to a thread
-and back costs more than it wins. Where a sync was slow lately, the thread gets it all the same: everybody would wait.
-If it needs no sync, it does not even wait for the end of the turn: there is no sync that others could share. What other
-clients ask for in the same turn shares the next commit.
+A sync is always a thread's work: how long it takes is up to the disk, and in the loop everybody would wait for it.
+A commit that is small, alone and needs no sync is carried out right here, before the end of the turn: handing it to a
+thread and back costs more than it wins, and there is no sync that others could share. What other clients ask for in the
+same turn shares the next commit.
 
 Where many units ask in one turn, they wait a millisecond more: each has its own cost whether it commits one message or
 ten, and what arrives meanwhile goes with it.
@@ -34,8 +34,6 @@ from jetlake.store.redo.redo_log import Change, RedoLog
 THREADS_MAX = 4
 BACKGROUND_THREADS_MAX = 2
 GROUP_COUNT_MAX = 500  # units that are prepared, and completed, before others have their turn
-SLOW_S = 0.005  # a sync that took longer is not made in the loop
-SLOW_MEMORY_S = 2.0  # for so long after the last one
 GATHER_COUNT_MIN = 50  # units that wait; so many are worth some time in which more may come for the same units
 GATHER_S = 0.001
 HERE_S_MAX = 0.004  # for all the commits of a turn that are made in the loop
@@ -58,7 +56,7 @@ class CommitLoop:
         self._waiting: dict[int, CommitUnit] = {}
         self._running: dict[int, CommitUnit] = {}
         self._is_scheduled = self._is_batch = self._is_group_running = self._is_gathered = False
-        self._slow_until = self._here_until = 0.0
+        self._here_until = 0.0
         self._retire_timer: asyncio.TimerHandle | None = None
         self._is_retiring = False
         self._was_alone = False  # one unit was committed at once in this turn; what follows shares a commit
@@ -103,22 +101,15 @@ class CommitLoop:
             self._turn()
 
     def _commit_here(self, unit: CommitUnit) -> bool:
-        """Commit a unit in the loop, if that is quick; False when it is not."""
-        start = self._loop.time()
-        if unit.is_synced and start < self._slow_until:
+        """Commit a unit in the loop, if that is quick; False when it is not, or must be synced."""
+        if unit.is_synced:
             return False
         try:
             is_done = unit.commit_now()
         except Exception as error:
             self._fail(unit, error)
             is_done = True
-        self._note_time(start)
         return is_done
-
-    def _note_time(self, start: float) -> None:
-        now = self._loop.time()
-        if now - start > SLOW_S:
-            self._slow_until = now + SLOW_MEMORY_S
 
     def _schedule(self) -> None:
         if not self._is_scheduled:
@@ -204,7 +195,6 @@ class CommitLoop:
         self._threads.submit(self._run_group, group)
 
     def _run_group(self, group: Group) -> None:
-        start = self._loop.time()
         errors: list[BaseException | None] = [None] * len(group)
         logged: list[int] = []
         for place, (_, commit) in enumerate(group):
@@ -217,8 +207,6 @@ class CommitLoop:
                 errors[place] = error
         if logged:
             self._run_logged(group, logged, errors)
-        if len(group) == 1:
-            self._note_time(start)
         self._loop.call_soon_threadsafe(self._group_finished, group, errors)
 
     def _run_logged(self, group: Group, places: list[int], errors: list[BaseException | None]) -> None:
