@@ -247,8 +247,10 @@ class Node:
         self._turn, data, messages = self._engine.ready()
         if data:
             self.wal.add(data)
-        elif not self.wal.is_pending and not self.wal.is_writing:
-            self._synced_turn = self._turn
+        elif not self.wal.is_pending:
+            self._covers = self._turn  # by the write that runs, if one does
+            if not self.wal.is_writing:
+                self._synced_turn = self._turn
         self._send(messages)
 
     def _persisted(self) -> None:
