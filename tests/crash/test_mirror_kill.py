@@ -27,7 +27,7 @@ ORIGIN = {"name": "O", "external": {"api": "$JETLAKE.REMOTE.prod", "deliver": ""
 
 
 class Publisher(threading.Thread):
-    """Publishes numbers, whether the origin is there or not, until it is told to end, and keeps what was acknowledged."""
+    """Publishes numbers, whether the origin is there or not, until it is told to end; keeps what was acknowledged."""
 
     def __init__(self, origin: Server) -> None:
         super().__init__(daemon=True)
